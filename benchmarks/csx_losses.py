@@ -4,7 +4,7 @@
     python benchmarks/csx_losses.py --python csx/bin/python --lower resnet50 cosmoflow
 
 PYTHON has cerebras-pytorch (docs/accelerators.md says how to install it). No CS system is needed. The first form trains
-each network for ten steps, once as `--device cpu` does and once through models/accelerators/csx.py on the package's CPU
+each network for ten steps, once as `--device cpu` does and once through models/steps/csx.py on the package's CPU
 backend, on the same samples, with the first rates of a run of a thousand steps. ResNet-50 is in double precision:
 in fp32 the rounding of its weights alone changes its loss by some per cent within five steps, in torch's own loop, too.
 
@@ -21,9 +21,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,71 +84,57 @@ def here(benchmark: str, what: str, folder: str) -> None:
 
 
 def plain_losses(parser: Any, benchmark: str, size: Sequence[str]) -> list[float]:
-    from models.checks import FirstInputs
-    from models.eager_step import EagerStep
-    from models.meter import Meter
-
-    setup = set_up_for(parser, benchmark, "cpu", size)
-    alone = SimpleNamespace(rank=0, size=1)
-    step = EagerStep(setup.accelerator, setup, alone, Meter(samples=1, folder=None), FirstInputs())  # type: ignore[arg-type]
-    return first_losses(step)
+    return losses_on("cpu", parser, benchmark, size)
 
 
 def their_losses(parser: Any, benchmark: str, size: Sequence[str]) -> list[float]:
-    setup = set_up_for(parser, benchmark, "csx", size)
-    return first_losses(training_step(setup, setup.accelerator.training_step))
+    return losses_on("csx", parser, benchmark, size)
+
+
+def losses_on(device: str, parser: Any, benchmark: str, size: Sequence[str]) -> list[float]:
+    from models.checks import FirstInputs
+    from models.meter import Meter
+    from models.steps import make_step
+
+    step = make_step(set_up_for(parser, benchmark, device, size), Meter(samples=1, folder=None), FirstInputs())
+    return [float(step(number, batch)) for number, batch in zip(range(STEPS), step.batches(), strict=False)]
 
 
 def lowered(parser: Any, benchmark: str, size: Sequence[str]) -> str:
     """Trace and lower one step for a CS system, without a cluster; return how large the result is."""
-    from models.csx_step import CsxStep
+    from models.checks import FirstInputs
+    from models.meter import Meter
+    from models.steps.csx import CsxStep
+
+    class LoweredOnly(CsxStep):
+        def open_backend(self) -> Any:
+            return self.cstorch.backend("CSX", validate_only=True, artifact_dir="lowered")
 
     setup = set_up_for(parser, benchmark, "csx", [*size, "--dtype", "bf16"])
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     accelerator = setup.accelerator
-    cstorch = accelerator.cstorch
     accelerator.on_wafer = True
-    accelerator.engine = cstorch.backend("CSX", validate_only=True, artifact_dir="lowered")
-
-    def build(setup: Any, rate: Callable[[int], float], meter: Any, take_first: Any, **_: Any) -> Any:
-        return CsxStep(accelerator, setup, rate, meter, take_first)
-
-    step = training_step(setup, build)
+    step = LoweredOnly(accelerator, setup, Meter(samples=1, folder=None), FirstInputs())
     with contextlib.suppress(StopIteration):  # the package ends such a run after one step
         step(0, next(step.batches()))
     (text,) = (path.read_text() for path in Path("lowered/executors").glob("0*/cirh.mlir"))
     operations = sum(line.lstrip().startswith("%") for line in text.splitlines())
-    return f"{operations} operations of {cstorch.__version__}'s intermediate language"
+    return f"{operations} operations of {accelerator.cstorch.__version__}'s intermediate language"
 
 
 def set_up_for(parser: Any, benchmark: str, device: str, size: Sequence[str]) -> Any:
+    """Return the setup of a run. Double precision becomes what torch and models/ mean by fp32 in this process."""
     import torch
 
-    from models import eager_step
+    from models.dtypes import TORCH_DTYPES
     from models.training_setup import set_up
     from models.world import World
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     if benchmark in IN_DOUBLE and "bf16" not in size:
         torch.set_default_dtype(torch.float64)
-        eager_step.TORCH_DTYPES["fp32"] = torch.float64
+        TORCH_DTYPES["fp32"] = torch.float64
     return set_up(parser.parse_args(["train", benchmark, "--device", device, *size]), World(), 0.0)
-
-
-def training_step(setup: Any, build: Callable[..., Any]) -> Any:
-    from models.meter import Meter
-    from models.training_setup import make_schedule
-
-    meter = Meter(samples=1, folder=None)
-    return build(setup, loader=None, rate=make_schedule(setup).rate, meter=meter, take_first=lambda samples: None)
-
-
-def first_losses(step: Any) -> list[float]:
-    def losses() -> Iterator[float]:
-        for number, batch in zip(range(STEPS), step.batches(), strict=False):
-            yield float(step(number, batch))
-
-    return list(losses())
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ import torch
 
 from models import benchmarks
 from models.accelerators.cpu import Cpu
-from models.eager_step import TORCH_DTYPES
+from models.dtypes import TORCH_DTYPES
 
 SIDE = 2048
 
 
 def step_of(name: str, folder: str, size: str, batch: int, dtype: str, channels_last: bool) -> Callable[[], object]:
-    """One training step as models/eager_step.py makes it: prepare, forward, loss, backward, optimiser."""
+    """One training step as models/steps/eager.py makes it: prepare, forward, loss, backward, optimiser."""
     benchmark = benchmarks.load(name)
     cpu = Cpu()
     cpu.settle(dtype)

@@ -9,7 +9,7 @@ from typing import Callable, Optional, Tuple, TypeVar
 
 import torch
 
-from models.errors import CommandError, DeviceOutOfMemory, not_importable, with_message
+from models.errors import CommandError, DeviceOutOfMemory, first_line, not_importable, with_message
 from models.meter import Meter
 from models.ranks import Failure, Ranks
 
@@ -72,20 +72,16 @@ def as_command_error(error: Exception) -> CommandError:
         return not_importable(error)
     if is_out_of_memory(error):
         sentence = (
-            f"the device's memory does not hold this batch ({_first_line(error)}); ask for a smaller --local-batch-size"
+            f"the device's memory does not hold this batch ({first_line(error)}); ask for a smaller --local-batch-size"
         )
         return DeviceOutOfMemory(with_message(sentence, error))
     if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_CONNECTION):
         return CommandError(
             "the ranks lost each other: one was killed, or the network between them broke; see dmesg "
-            f"({_first_line(error)})"
+            f"({first_line(error)})"
         )
     traceback.print_exception(type(error), error, error.__traceback__)
     return CommandError(f"{type(error).__name__}: {str(error).strip() or 'no text'}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

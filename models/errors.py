@@ -49,7 +49,7 @@ class DataMissing(CommandError):
 
 
 class MachineFailed(CommandError):
-    """The machine failed while the job ran, as a job on a Cerebras cluster that was lost: it may begin again."""
+    """The machine failed while the job ran, as when a cluster loses it or an IPU breaks. The job may begin again."""
 
     exit_code = 69
     gate = "machine"
@@ -60,6 +60,10 @@ class ImpossibleRequest(CommandError):
 
     exit_code = 78
     gate = "request"
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or "no text").splitlines()[0]
 
 
 def with_message(sentence: str, error: BaseException) -> str:

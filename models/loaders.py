@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
+from models import fault_injection
 from models.data.process_loader import ProcessLoader
 from models.data.sampling import StepSampler
 from models.data.thread_loader import ThreadLoader
@@ -14,12 +15,13 @@ from models.training_setup import TrainingSetup, make_sampler
 def make_loader(setup: TrainingSetup) -> Iterable[Any]:
     """Return an endless iterable of batches (samples, targets), each of `request.batch_of_rank` samples.
 
-    It is endless so that no loader process starts again within a window.
+    It is endless so that no loader process starts again within a window. With --inject-stall-s its batches come late.
     """
     request = setup.request
     sampler = make_sampler(request, len(setup.data), setup.world.rank)
     local_batch, pinned = request.batch_of_rank, setup.accelerator.pinned
-    return loader_of(setup.data, sampler, request, local_batch=local_batch, workers=request.workers, pinned=pinned)
+    batches = loader_of(setup.data, sampler, request, local_batch=local_batch, workers=request.workers, pinned=pinned)
+    return fault_injection.stalled(batches, request, setup.world.rank)
 
 
 def loader_of(

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import sys
-from typing import Dict, Optional, Union
+from typing import Dict, Optional, Tuple, Union
 
 import torch
 
@@ -28,9 +28,13 @@ PACKAGES = {
 }
 
 
-def start_value(setup: TrainingSetup, backend: Optional[str]) -> Dict[str, object]:
-    """Return the value of hpcml_start. backend: of torch.distributed; None for one rank."""
+def start_value(setup: TrainingSetup, backend: Optional[str], replicas: Optional[Tuple[int, int]]) -> Dict[str, object]:
+    """Return the value of hpcml_start.
+
+    backend: of torch.distributed; None for one rank. replicas: of the training step (models.steps.TrainingStep).
+    """
     world = setup.world
+    copies = {} if replicas is None else {"replicas": replicas[0], "devices_per_replica": replicas[1]}
     data = setup.data
     return {
         "schema": 1,
@@ -45,7 +49,7 @@ def start_value(setup: TrainingSetup, backend: Optional[str]) -> Dict[str, objec
             "nodes": world.nodes,
             "backend": backend,
             "launcher": world.launcher,
-            **_replicas(setup),
+            **copies,
         },
         "versions": versions(),
         "host": {
@@ -69,14 +73,6 @@ def start_value(setup: TrainingSetup, backend: Optional[str]) -> Dict[str, objec
             "resident": setup.resident,
         },
     }
-
-
-def _replicas(setup: TrainingSetup) -> Dict[str, object]:
-    """Return the copies of the model and their devices where a rank drives several, as the device's software has it."""
-    if not setup.request.replicas:
-        return {}
-    replicas, devices_per_replica = setup.accelerator.replicas(setup.world)
-    return {"replicas": replicas, "devices_per_replica": devices_per_replica}
 
 
 def _quota(cores: Optional[float]) -> Union[float, str, None]:

@@ -46,22 +46,18 @@ class Request:
     cache: str
     worker_start: str
     inject: Optional[Dict[str, float]] = None
-    # Where a rank drives several copies of the model, or a copy is spread over several devices. A global batch is
-    # local_batch_size x replicas x accumulation_steps.
-    replicas: int = 0  # copies in the whole job; 0: as many as ranks
+    # A global batch is local_batch_size x replicas x accumulation_steps.
+    drives_devices: bool = False  # whether a rank may drive several devices (IPUs, CS systems)
+    replicas: int = 1  # copies of the model in the whole job; one on each rank where it drives one device
     devices_per_replica: int = 1
-    device_iterations: int = 1  # optimiser steps that the device makes of one batch of the loop
+    steps_per_batch: int = 1  # optimiser steps that the device makes of one batch of the loop
     batches_per_step: int = 1  # batches of the loop in an optimiser step; 1 where the device accumulates by itself
-
-    @property
-    def copies(self) -> int:
-        return self.replicas or self.world_size
 
     @property
     def batch_of_rank(self) -> int:
         """Samples that one batch of the loop has on this rank."""
-        step = self.local_batch_size * self.accumulation_steps * self.copies // self.world_size
-        return step // self.batches_per_step * self.device_iterations
+        step = self.local_batch_size * self.accumulation_steps * self.replicas // self.world_size
+        return step // self.batches_per_step * self.steps_per_batch
 
     @property
     def steps(self) -> int:
@@ -72,11 +68,11 @@ class Request:
     def wire(self) -> Dict[str, object]:
         """Return it as the wire has it: what says nothing on this device family is left out."""
         values = {**asdict(self), "shape": shape_text(self.shape)}
-        del values["batches_per_step"]
+        del values["batches_per_step"], values["drives_devices"]
         if not self.inject:
             del values["inject"]
-        if not self.replicas:
-            for key in ("replicas", "devices_per_replica", "device_iterations"):
+        if not self.drives_devices:
+            for key in ("replicas", "devices_per_replica", "steps_per_batch"):
                 del values[key]
         return values
 
@@ -107,8 +103,7 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
     if accelerator.accumulates:  # its program cuts each step into micro-batches of this size
         largest_batch = tuned_batch
     replicas = _replicas(options, accelerator, world)
-    copies = replicas or world.size
-    global_batch, accumulation = _batches(options, size, configuration, copies, largest_batch, tuned_batch)
+    global_batch, accumulation = _batches(options, size, configuration, replicas, largest_batch, tuned_batch)
     warmup_steps = size.warmup_steps if options.warmup_steps is None else options.warmup_steps
     steps_per_window = options.steps_per_window or size.steps_per_window or 0
     return Request(
@@ -122,7 +117,7 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         seed=options.seed,
         workers=_workers(options.workers, accelerator, world),
         global_batch_size=global_batch,
-        local_batch_size=global_batch // (copies * accumulation),
+        local_batch_size=global_batch // (replicas * accumulation),
         accumulation_steps=accumulation,
         world_size=world.size,
         device=accelerator.family,
@@ -136,9 +131,10 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         cache=options.cache,
         worker_start=_worker_start(options, benchmark, accelerator),
         inject=_inject(options, world, accelerator),
+        drives_devices=accelerator.accumulates,
         replicas=replicas,
         devices_per_replica=options.devices_per_replica or 1,
-        device_iterations=accelerator.device_iterations(math.gcd(warmup_steps, steps_per_window)),
+        steps_per_batch=accelerator.steps_per_batch(math.gcd(warmup_steps, steps_per_window)),
         batches_per_step=1 if accelerator.accumulates else accumulation,
     )
 
@@ -152,14 +148,14 @@ def of_family(values: Mapping[str, Any], accelerator: Accelerator) -> Any:
 
 
 def _replicas(options: argparse.Namespace, accelerator: Accelerator, world: World) -> int:
-    """Return how many copies of the model there are where a rank drives several of them; 0: one on each rank."""
+    """Return how many copies of the model there are in the whole job."""
     if not accelerator.accumulates:
         if options.replicas not in (None, world.size) or options.devices_per_replica not in (None, 1):
             raise ImpossibleRequest(
                 f"--replicas and --devices-per-replica are for devices that a rank drives several of, and on "
                 f"{accelerator.family} each of the {world.size} rank(s) has one; leave them out"
             )
-        return 0
+        return world.size
     replicas = options.replicas or world.size
     if replicas % world.size:
         raise ImpossibleRequest(
@@ -195,8 +191,8 @@ def fit(request: Request, data: Any, benchmark: str, data_dir: str) -> Request:
             f"a step takes {batch} samples (global batch size) and the data set at {data_dir} has {samples}; ask for "
             f"fewer ranks or a smaller batch, or write a synthetic set: {_write_set(request, benchmark, 4 * batch)}"
         )
-    at_once = request.device_iterations
-    epoch = max(1, samples // batch // at_once) * at_once
+    of_batch = request.steps_per_batch
+    epoch = max(1, samples // batch // of_batch) * of_batch
     request = replace(request, steps_per_window=request.steps_per_window or epoch)
     if request.cache == "cold" and request.steps * batch > samples:
         raise ImpossibleRequest(

@@ -16,21 +16,19 @@ import functools
 import json
 import os
 import time
-from typing import Any, List, cast
+from typing import Any, List
 
 import torch
 
 from models import checks, contention, fault_injection
 from models.abort import abort_all_ranks, abort_for_other_rank, abort_this_rank, attempt
-from models.accelerators import DrivingAccelerator, EagerAccelerator, TrainingStep
-from models.eager_step import EagerStep
 from models.errors import CommandError
-from models.loaders import make_loader
 from models.meter import Meter, Solo, Wire
 from models.provenance import start_value
 from models.ranks import Failure, Ranks
+from models.steps import TrainingStep, make_step
 from models.time_limit import TimeLimit
-from models.training_setup import TrainingSetup, backend, make_meter, make_schedule, mlperf_keys, set_up
+from models.training_setup import TrainingSetup, backend, make_meter, mlperf_keys, set_up
 from models.world import detect
 
 
@@ -78,12 +76,12 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     attainable_before = checks.attainable_flops(ranks, accelerator, request.dtype)
 
     # Model, optimiser and loader: forward, backward and update belong together, because some devices compile them to
-    # one program. CPUs and GPUs: models/eager_step.py.
+    # one program. CPUs and GPUs: models/steps/eager.py.
     inputs = checks.FirstInputs()
-    step = make_step(setup, ranks, meter, inputs)
+    step = make_step(setup, meter, inputs)
 
     # The loop. hpcml_start stands in the log before its first step.
-    meter.start(start_value(setup, ranks.backend), mlperf_keys(setup))
+    meter.start(start_value(setup, ranks.backend, step.replicas), mlperf_keys(setup))
     health_before = accelerator.health()
     losses = loop(setup, ranks, meter, step)
     health_after = accelerator.health()
@@ -140,22 +138,9 @@ def loop(setup: TrainingSetup, ranks: Ranks, meter: Meter, step: TrainingStep) -
             losses.append(loss)
 
         # Once the warm-up is over: would the run take longer than it may?
-        steps_done = (number + 1) * request.device_iterations / request.batches_per_step
+        steps_done = (number + 1) * request.steps_per_batch / request.batches_per_step
         time_limit.after(steps_done)
     return losses
-
-
-def make_step(setup: TrainingSetup, ranks: Ranks, meter: Meter, inputs: checks.FirstInputs) -> TrainingStep:
-    accelerator = setup.accelerator
-    if not accelerator.accumulates:
-        return EagerStep(cast(EagerAccelerator, accelerator), setup, ranks, meter, inputs)
-    return cast(DrivingAccelerator, accelerator).training_step(
-        setup,
-        loader=lambda: fault_injection.stalled(make_loader(setup), setup.request, setup.world.rank),
-        rate=make_schedule(setup).rate,
-        meter=meter,
-        take_first=inputs.take,
-    )
 
 
 def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks) -> None:
@@ -173,5 +158,5 @@ def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks)
         for number in range(len(losses) // batches):
             first = number * batches
             of_step = [loss for rank in losses_of_ranks for loss in rank[first : first + batches]]
-            step = number * setup.request.device_iterations  # the first one that the mean covers
+            step = number * setup.request.steps_per_batch  # the first one that the mean covers
             file.write(json.dumps({"step": step, "loss": sum(of_step) / len(of_step)}) + "\n")

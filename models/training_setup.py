@@ -13,7 +13,7 @@ import torch
 
 from models import benchmarks
 from models import request as requests
-from models.accelerators import Accelerator, choose
+from models.accelerators import Accelerator, EagerAccelerator, choose
 from models.benchmarks import Benchmark, LearningRates
 from models.contention import ContentionWatch
 from models.data import pagecache
@@ -82,7 +82,7 @@ def set_up(options: argparse.Namespace, world: World, started_s: float) -> Train
 
 def own_files(request: Request, data: Any, world: World) -> List[bytes]:
     """Return the files that this rank is going to read; of a long run with --cache as-is only the first ones."""
-    batch_count = request.steps * request.batches_per_step // request.device_iterations
+    batch_count = request.steps * request.batches_per_step // request.steps_per_batch
     if request.cache == "as-is":
         batch_count = min(batch_count, -(-MOST_FILES // request.batch_of_rank))
     batches = itertools.islice(make_sampler(request, len(data), world.rank), batch_count)
@@ -150,8 +150,7 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
     request = setup.request
     peak_flops = setup.accelerator.peak_flops(request.dtype)
     if peak_flops is not None:
-        driven = request.replicas * request.devices_per_replica
-        peak_flops *= driven or setup.accelerator.devices(setup.world)
+        peak_flops *= devices_of(setup)
     return Meter(
         samples=lambda batch: int(batch[1].shape[0]),
         warmup_steps=request.warmup_steps,
@@ -159,7 +158,7 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
         steps_per_window=request.steps_per_window,
         window_s=request.window_s,
         micro_batches=request.batches_per_step,
-        steps_per_batch=request.device_iterations,
+        steps_per_batch=request.steps_per_batch,
         no_split=setup.accelerator.no_split,
         mode=request.mode,
         clock=setup.accelerator.clock(),
@@ -172,6 +171,14 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
         data_resident=setup.resident,
         watch=ContentionWatch(),
     )
+
+
+def devices_of(setup: TrainingSetup) -> int:
+    """Return how many devices the job has, of which `Accelerator.peak_flops` is that of one."""
+    request = setup.request
+    if isinstance(setup.accelerator, EagerAccelerator):
+        return setup.accelerator.devices(setup.world)
+    return request.replicas * request.devices_per_replica
 
 
 def make_sampler(request: Request, samples: int, rank: int) -> StepSampler:
@@ -191,10 +198,23 @@ def make_schedule(setup: TrainingSetup) -> LearningRates:
     return setup.benchmark.Schedule(request.steps, steps_per_epoch, request.global_batch_size)
 
 
+def dropout_seed(setup: TrainingSetup, step: int, micro_batch: int) -> int:
+    """Return the seed of a micro-batch's dropout.
+
+    It depends on the micro-batch's number in the global batch and not on the number of ranks that share the batch.
+    """
+    request = setup.request
+    number = (step * request.world_size + setup.world.rank) * request.accumulation_steps + micro_batch
+    return (request.seed * 1_000_003 + number) % 2**63
+
+
 def mlperf_keys(setup: TrainingSetup) -> Dict[str, object]:
     """Return MLPerf's keys (its rulesets: MLPERF_RULES) that stand between init_start and run_start."""
     request = setup.request
     world = setup.world
+    accelerators_per_node = world.local_size
+    if request.drives_devices:
+        accelerators_per_node = request.replicas * request.devices_per_replica // world.nodes
     return {
         "submission_benchmark": setup.benchmark.MLPERF_NAME,
         "submission_org": "hpc-ml-bench",
@@ -208,7 +228,7 @@ def mlperf_keys(setup: TrainingSetup) -> Dict[str, object]:
         "gradient_accumulation_frequency": request.accumulation_steps,
         "train_samples": len(setup.data),
         "number_of_nodes": world.nodes,
-        "accelerators_per_node": request.replicas * request.devices_per_replica // world.nodes or world.local_size,
+        "accelerators_per_node": accelerators_per_node,
         "model_bn_span": request.local_batch_size,
         **make_schedule(setup).mlperf(),
         "init_stop": None,

@@ -1,48 +1,21 @@
-"""Device families: one module each, listed in FAMILIES. The loop uses a device only through `Accelerator`."""
+"""What a device is and can: the device families, listed in FAMILIES. What is done with a batch there: models/steps/."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, Mapping, Optional, Protocol, Tuple
+from typing import Any, ContextManager, Dict, Iterable, Iterator, Mapping, Optional, Protocol, Tuple, runtime_checkable
 
 from models.errors import ImpossibleRequest
+from models.meter import HostClock
 from models.world import World
-
-
-class TrainingStep(Protocol):
-    """Model, optimiser and loader of one rank, ready to train: what a family makes of a benchmark.
-
-    A batch is what one call trains on: a micro-batch where the host starts each pass (CPUs, GPUs), one or several whole
-    optimiser steps where the device's program repeats and accumulates by itself (`Request.batches_per_step`,
-    `Request.device_iterations`). Its second part has one entry per sample, so that the meter can count.
-    """
-
-    compile_s: Optional[float]
-    """Seconds in which the program was compiled, before the first window; None: nothing is compiled."""
-    compile_cache: Optional[str]
-    """`hit` if a compiled program was found and used, `miss` if it had to be made; None: unknown, or not compiled."""
-
-    def batches(self) -> Iterable[Any]:
-        """Return an endless iterable of batches."""
-        ...
-
-    def __call__(self, number: int, batch: Any) -> Any:
-        """Train on batch `number`, counted from 0. Return its mean loss, a number or a tensor of one.
-
-        Raises CompileFailed or DeviceOutOfMemory with the compiler's message.
-        """
-        ...
-
-    def trained(self) -> Any:
-        """Return the model with its trained parameters, after the loop."""
-        ...
 
 
 class Accelerator(Protocol):
     """One device of one rank, or the devices that it drives, and what its family can do.
 
-    A new family is a module with a class that has these members, and a line in FAMILIES. It raises ImpossibleRequest,
-    with a sentence that ends in what to type, for everything that it cannot do; it never silently does something else.
+    A new family is a module with a class that has these members, and a line in FAMILIES. If it is no EagerAccelerator,
+    it also has a training step of its own in models/steps/. It raises ImpossibleRequest, with a sentence that ends in
+    what to type, for everything that it cannot do; it never silently does something else.
     """
 
     type: str
@@ -56,30 +29,18 @@ class Accelerator(Protocol):
     device: Any
     """The torch.device of this rank's tensors; set by `select`."""
     accumulates: bool
-    """Whether it is a DrivingAccelerator, which puts the micro-batches of an optimiser step together by itself; else an
-    EagerAccelerator."""
+    """Whether its program puts the micro-batches of an optimiser step together. A rank may then drive several devices.
+    False: an EagerAccelerator."""
     no_split: Optional[str]
     """Why waiting for data and computing cannot be told apart there, one clause; None: they can (docs/measuring.md)."""
-
-    def count(self) -> int:
-        """Return how many devices of this family this process sees on the node."""
-        ...
-
-    def devices(self, world: World) -> int:
-        """Return how many times `peak_flops` is the peak of the whole job."""
-        ...
 
     def select(self, world: World) -> None:
         """Choose this rank's device. Raises ImpossibleRequest if the node has fewer devices than ranks."""
         ...
 
-    def device_iterations(self, most: int) -> int:
-        """Return how many optimiser steps a batch of the loop holds: 1, or a divisor of `most` up to it."""
-        ...
-
-    def replicas(self, world: World) -> Tuple[int, int]:
-        """Return how many copies of the model train in the whole job, and on how many devices each, as the device's own
-        software has it. Called after the training step is made."""
+    def steps_per_batch(self, common_divisor: int) -> int:
+        """Return how many optimiser steps one batch of the loop holds. It must divide warm-up and windows, so it
+        divides `common_divisor`, which is theirs."""
         ...
 
     def dtypes(self) -> Tuple[str, ...]:
@@ -130,8 +91,13 @@ class Accelerator(Protocol):
         ...
 
 
+@runtime_checkable
 class EagerAccelerator(Accelerator, Protocol):
-    """A family whose operations PyTorch starts one by one, one device per rank: models/eager_step.py trains on it."""
+    """A family whose operations PyTorch starts one by one, one device per rank: models/steps/eager.py trains on it."""
+
+    def devices(self, world: World) -> int:
+        """Return how many devices the job has, of which `peak_flops` is that of one."""
+        ...
 
     def to_device(self, batch: Any) -> Any:
         """Copy a batch, a sequence of tensors, to the device and wait for it; tensors that are there stay."""
@@ -154,38 +120,43 @@ class EagerAccelerator(Accelerator, Protocol):
         ...
 
 
-class DrivingAccelerator(Accelerator, Protocol):
-    """A family whose compiler makes one program of forward, backward and update, for all devices that a rank drives."""
-
-    def training_step(
-        self,
-        setup: Any,
-        *,
-        loader: Callable[[], Iterable[Any]],
-        rate: Callable[[int], float],
-        meter: Any,
-        take_first: Callable[[Any], None],
-    ) -> TrainingStep:
-        """Build and compile the program.
-
-        setup: the models.training_setup.TrainingSetup. loader: makes the endless batches of this rank. rate: the
-        learning rate of an optimiser step, counted from 0. take_first: is given the samples of the first batch, N x ...
-        x channels as they are in the files. Raises CommandError.
-        """
-        ...
-
-
 class OneDevicePerRank:
     """The members that all eager families share."""
 
     accumulates = False
     no_split = None
 
-    def device_iterations(self, most: int) -> int:
+    def steps_per_batch(self, common_divisor: int) -> int:
         return 1
 
-    def replicas(self, world: World) -> Tuple[int, int]:
-        return world.size, 1
+
+class DrivenByProgram:
+    """The members that the families share whose compiler makes one program of a training step.
+
+    Their software says nothing about a device's state, and a call of their step returns when its loss is there.
+    """
+
+    backend = "gloo"
+    pinned = False
+    accumulates = True
+
+    def clock(self) -> HostClock:
+        return HostClock()
+
+    def synchronize(self) -> None:
+        """Do nothing: a call of the training step returns when its loss is there."""
+
+    def attainable_flops(self, dtype: str) -> Optional[float]:
+        return None
+
+    def identity(self) -> Optional[str]:
+        return None
+
+    def health(self) -> Optional[Mapping[str, object]]:
+        return None
+
+    def peak_memory_bytes(self) -> Optional[int]:
+        return None
 
 
 FAMILIES: Dict[str, str] = {

@@ -1,7 +1,7 @@
 """Cerebras CS systems: one process drives all of them, through the package cerebras.pytorch (docs/accelerators.md).
 
-What is trained there is in models/csx_step.py. On the package's CPU backend, which is for trials, this process
-does everything. Facts about the package are those of its release 2.10.0; each names its file below
+What is done with a batch there is in models/steps/csx.py. On the package's CPU backend, which is for trials, this
+process does everything. Facts about the package are those of its release 2.10.0; each names its file below
 site-packages/cerebras/.
 """
 
@@ -11,14 +11,13 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 import torch
 
 from models import host
-from models.accelerators import TrainingStep
+from models.accelerators import DrivenByProgram
 from models.errors import ImpossibleRequest
-from models.meter import HostClock
 from models.world import World
 
 VERIFIED = "2.10.0"
@@ -29,14 +28,11 @@ INSTALL = (
 )
 
 
-class Csx:
+class Csx(DrivenByProgram):
     """The CS systems of a cluster, each with a copy of the model, or the package's CPU backend."""
 
     type = "csx"
     family = "csx"
-    backend = "gloo"
-    pinned = False
-    accumulates = True
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.device = torch.device("cpu")  # of this rank's own tensors
@@ -46,7 +42,6 @@ class Csx:
         if kind not in ("CSX", "CPU"):
             raise ImpossibleRequest(f"{BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
         self.on_wafer = kind == "CSX"
-        self.engine: Any = None  # the package's backend, made with the training step
         self.cstorch: Any = None  # the package, imported by `select`
 
     @property
@@ -54,12 +49,6 @@ class Csx:
         if self.on_wafer:
             return "worker nodes stream the samples to the CS system, so this process sees no wait for data"
         return "the executor of cerebras.pytorch ends a step and reads the next batch in one call"
-
-    def count(self) -> int:
-        return self.engine.cluster_config.num_csx if self.on_wafer and self.engine else 1
-
-    def devices(self, world: World) -> int:
-        return self.count()
 
     def select(self, world: World) -> None:
         """Import the package. Raises ImpossibleRequest without it, for several ranks, or away from a cluster."""
@@ -71,11 +60,8 @@ class Csx:
         if self.on_wafer:
             self._name = system_name(self._environ)
 
-    def device_iterations(self, most: int) -> int:
+    def steps_per_batch(self, common_divisor: int) -> int:
         return 1
-
-    def replicas(self, world: World) -> Tuple[int, int]:
-        return self.count(), 1
 
     def dtypes(self) -> Tuple[str, ...]:
         """The CSX backend always trains in mixed precision (pytorch/backend/ltc_backend.py); bf16 needs no scaler."""
@@ -85,79 +71,22 @@ class Csx:
         if dtype == "bf16":
             self.cstorch.amp.set_half_dtype(torch.bfloat16)
 
-    def clock(self) -> HostClock:
-        return HostClock()
-
-    def synchronize(self) -> None:
-        """Do nothing: the step returns when its loss is there."""
-
     def peak_flops(self, dtype: str) -> Optional[float]:
-        return None
-
-    def attainable_flops(self, dtype: str) -> Optional[float]:
         return None
 
     def facts(self, dtype: str) -> Dict[str, object]:
         return {
             "type": self.type,
             "name": self._name,
-            "count": self.count(),
+            "count": None if self.on_wafer else 1,  # how many systems the cluster has is not asked
             "memory_bytes": self.memory_bytes(),
             "driver": self.cstorch.__version__,
             "peak_flops": None,
         }
 
-    def identity(self) -> Optional[str]:
-        return None
-
-    def health(self) -> Optional[Mapping[str, object]]:
-        return None
-
     def memory_bytes(self) -> Optional[int]:
         """Return None for a CS system: its weights lie in the cluster, and its compiler cuts a batch that is large."""
         return None if self.on_wafer else host.memory_bytes()
-
-    def peak_memory_bytes(self) -> Optional[int]:
-        return None
-
-    def training_step(
-        self,
-        setup: Any,
-        *,
-        loader: Callable[[], Iterable[Any]],
-        rate: Callable[[int], float],
-        meter: Any,
-        take_first: Callable[[Any], None],
-    ) -> TrainingStep:
-        """Make the package's backend and the step. `loader` is not used: worker nodes read the samples."""
-        steps = importlib.import_module("models.csx_step")
-        steps.refuse(setup, self.on_wafer)
-        if self.cstorch.__version__ != VERIFIED:
-            setup.warnings.append(f"cerebras.pytorch {self.cstorch.__version__}: verified was {VERIFIED}")
-        if not self.on_wafer:
-            setup.warnings.append("no CS system: cerebras.pytorch's CPU backend trained on this machine's processor")
-        with steps.errors_of_cluster():
-            self.engine = self._open(setup)
-            step: TrainingStep = steps.CsxStep(self, setup, rate, meter, take_first)
-        return step
-
-    def _open(self, setup: Any) -> Any:
-        """Make the package's backend; its logs go to the folder cerebras_logs where the job runs."""
-        if not self.on_wafer:
-            return self.cstorch.backend("CPU", artifact_dir="cerebras_logs")
-        # The front end of the compiler is a program beside Python, which the package looks for in PATH.
-        os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
-        # With accumulation a micro-batch has the size asked for, else the compiler chooses one (pytorch/backends.py).
-        request = setup.request
-        micro_batch = request.local_batch_size if request.accumulation_steps > 1 else "auto"
-        self.cstorch.backends.csx.performance.micro_batch_size = micro_batch
-        code = code_root()
-        cluster = self.cstorch.distributed.ClusterConfig(  # appliance/cluster_config.py
-            num_csx=request.replicas,
-            mount_dirs=sorted({os.path.realpath(setup.options.data_dir), os.path.dirname(code)}),
-            python_paths=[code],
-        )
-        return self.cstorch.backend("CSX", artifact_dir="cerebras_logs", cluster_config=cluster)
 
 
 def import_package() -> Any:
@@ -194,11 +123,3 @@ def system_name(environ: Mapping[str, str]) -> str:
     except (config.ClusterConfigError, ValueError, OSError) as error:
         raise ImpossibleRequest(f"{path} cannot be read ({error}); ask the cluster's administrators") from error
     return "Cerebras " + {"cs2": "CS-2", "cs3": "CS-3"}.get(cluster.fabric_type, str(cluster.fabric_type))
-
-
-def code_root() -> str:
-    """Return the archive or the folder that holds the package `models`, which worker nodes import."""
-    root = os.path.realpath(__file__)
-    for _ in range(3):
-        root = os.path.dirname(root)
-    return root

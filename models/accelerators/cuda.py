@@ -13,17 +13,14 @@ from models import meter
 from models.accelerators import OneDevicePerRank
 from models.accelerators.gpu_health import amd_smi_health, nvml_health, nvml_index
 from models.accelerators.peaks import gpu_peak
+from models.dtypes import FP16_LOSS_SCALE, TORCH_DTYPES
 from models.errors import ImpossibleRequest
 from models.prefetch import prefetch_one
 from models.world import World
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # They hide GPUs from HIP one after the other: each counts from 0 in what the one before it leaves. HIP reads the last
 # one only if HIP_VISIBLE_DEVICES is not set.
 ROCM_VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-# The reference's default for fp16 (mlcommons/training, resnet-tf2/resnet_runnable.py, default_for_fp16). It is fixed,
-# because torch's GradScaler makes the host wait for a flag from the device in every step.
-FP16_LOSS_SCALE = 128.0
 
 
 class Cuda(OneDevicePerRank):
@@ -110,9 +107,9 @@ class Cuda(OneDevicePerRank):
             yield copies, stream.record_event()
 
     def autocast(self, dtype: str) -> ContextManager[Any]:
-        if dtype not in DTYPES:
+        if TORCH_DTYPES[dtype] == torch.float32:
             return contextlib.nullcontext()
-        autocast: ContextManager[Any] = torch.autocast("cuda", dtype=DTYPES[dtype])
+        autocast: ContextManager[Any] = torch.autocast("cuda", dtype=TORCH_DTYPES[dtype])
         return autocast
 
     def seed(self, number: int) -> None:

@@ -12,9 +12,9 @@ import torch
 from models import abort
 from models.abort import abort_this_rank, as_command_error
 from models.accelerators.cpu import Cpu
-from models.eager_step import compile_model
 from models.errors import CompileFailed, DeviceOutOfMemory
 from models.meter import Meter, Solo, Wire
+from models.steps.eager import compile_model
 
 
 def test_a_device_that_is_full_has_a_sentence_and_its_own_message_below() -> None:

@@ -16,9 +16,9 @@ import pytest
 from models.__main__ import main as models_main
 from models.accelerators import choose
 from models.accelerators.csx import BACKEND, Csx
-from models.accelerators.csx_schedule import MOST_STRETCHES, stretches_of
 from models.benchmarks import load
 from models.errors import ImpossibleRequest
+from models.steps.csx_rates import MOST_STRETCHES, stretches_of
 from models.world import World
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended
 
@@ -162,11 +162,12 @@ def test_the_cpu_backend_trains_as_the_plain_loop_does(package: Package, cubes: 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--mode", "blocking"], "--mode blocking on csx: samples are always streamed"),
-        (["--accumulation-steps", "2"], "--accumulation-steps 2 on csx: the CPU backend trains on a whole batch"),
-        (["--replicas", "2"], "--replicas 2 on csx: the CPU backend has one"),
-        (["--warmup-steps", "0"], "--warmup-steps 0 on csx: the first step compiles; use at least 1"),
-        (["--inject-stall-s", "1"], "--inject-stall-s on csx: the nodes that read"),
+        (["--mode", "blocking"], "--device csx does not take --mode blocking: samples are streamed"),
+        (["--accumulation-steps", "2"], "not take --accumulation-steps 2: the CPU backend trains on a whole batch"),
+        (["--replicas", "2"], "not take --replicas 2: the CPU backend has one"),
+        (["--warmup-steps", "0"], "not take --warmup-steps 0: the first step compiles; use at least 1"),
+        (["--inject-stall-s", "1"], "not take --inject-stall-s: other nodes read"),
+        (["--devices-per-replica", "2"], "not take --devices-per-replica 2: each CS system holds a whole copy"),
     ],
 )
 def test_what_it_cannot_do_is_refused(fake: Package, cubes: Path, arguments: list[str], text: str) -> None:
@@ -221,7 +222,7 @@ def test_a_rate_of_the_package_that_is_not_ours_is_a_warning(fake: Package, cube
         ("memory", 5, "device_memory", "the compiled program does not fit: out of memory"),
         ("exhausted", 5, "device_memory", "the cluster's memory does not hold this: exhaustion"),
         ("lost", 69, "machine", "the job on the cluster failed (ApplianceRuntimeServerError): WGT server 3 was killed"),
-        ("unreachable", 69, "machine", "the cluster: Failed to ping address: 10.0.0.1"),
+        ("unreachable", 69, "machine", "the cluster does not answer: Failed to ping address: 10.0.0.1"),
         ("version", 78, "request", "the cluster's software is of another release: server is 2.9.0"),
     ],
 )
@@ -236,7 +237,7 @@ def test_errors_of_the_cluster(fake: Package, cubes: Path, fails: str, code: int
 
 def test_another_optimiser_is_refused(fake: Package) -> None:
     program = (
-        "import torch, cerebras.pytorch as package; from models.csx_step import package_optimizer as make; "
+        "import torch, cerebras.pytorch as package; from models.steps.csx import package_optimizer as make; "
         "from models.errors import ImpossibleRequest; weights = [torch.nn.Parameter(torch.ones(2))]; "
         "made = make(package, torch.optim.SGD(weights, lr=0.1, momentum=0.9)); assert made.defaults['momentum']\n"
         "for wrong in (torch.optim.Adam(weights), torch.optim.SGD(weights, lr=0.1, foreach=True)):\n"
@@ -311,7 +312,7 @@ ON_USER_NODE = """
 import functools, sys
 from cerebras.appliance.appliance_client import fw_user_serialize
 from models.__main__ import parser
-from models.csx_step import read_batches
+from models.steps.csx import read_batches
 from models.training_setup import set_up
 from models.world import World
 words = ["train", "cosmoflow", "--device", "csx", "--size", "smoke", "--dtype", "fp32", "--data-dir", sys.argv[1]]

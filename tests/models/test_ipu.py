@@ -18,10 +18,11 @@ import torch
 
 from models import request as requests
 from models.__main__ import parser
-from models.accelerators import ipu, ipu_program
+from models.accelerators import ipu
 from models.benchmarks import cosmoflow, resnet50
 from models.data import synthetic_cosmoflow, synthetic_resnet50
 from models.data.synthetic import write_set
+from models.steps import ipu_program
 from models.world import World
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended, Nursery, free_port, ranks_of
 
@@ -83,7 +84,7 @@ def test_ten_steps_have_the_losses_of_the_plain_loop(trained: Ended, nursery: Nu
 
 def test_samples_and_devices_are_counted(trained: Ended) -> None:
     start, summary = trained.value("hpcml_start"), trained.value("hpcml_summary")
-    asked = {"replicas": 2, "devices_per_replica": 2, "device_iterations": 1, "accumulation_steps": 3}
+    asked = {"replicas": 2, "devices_per_replica": 2, "steps_per_batch": 1, "accumulation_steps": 3}
     assert start["request"] == {**start["request"], **asked, "global_batch_size": 6, "channels_last": False}
     assert (start["world"]["replicas"], start["world"]["devices_per_replica"]) == (2, 2)
     assert (start["device"]["type"], start["device"]["count"], start["versions"]["poptorch"]) == ("ipu", 8, "3.3.0")
@@ -117,7 +118,7 @@ def test_a_call_of_several_steps_counts_all_of_them(sdk: Nursery, pictures: Path
     job = sdk.run(*words(pictures, **one, warmup_steps=5, windows=1, steps_per_window=5), POPTORCH_CACHE_DIR=cache)
     assert job.code == 0, job.errors
     summary = job.value("hpcml_summary")
-    assert job.value("hpcml_start")["request"]["device_iterations"] == 5
+    assert job.value("hpcml_start")["request"]["steps_per_batch"] == 5
     assert (summary["steps"], summary["samples"], summary["optimizer_steps"]) == (5, 5, 10)
     assert len(job.losses) == 2
     assert len(job.seconds("busy")) == 10
@@ -263,8 +264,8 @@ def test_gbs32_on_eight_ipus_is_the_papers(accelerator: ipu.Ipu, trained_net: An
     assert (request.replicas, request.devices_per_replica) == (4, 2)
     assert (request.accumulation_steps, request.local_batch_size, request.global_batch_size) == (8, 1, 32)
     assert request.dtype == dtype
-    assert request.device_iterations == (1 if size == "smoke" else 5)
-    assert request.batch_of_rank == 32 * request.device_iterations
+    assert request.steps_per_batch == (1 if size == "smoke" else 5)
+    assert request.batch_of_rank == 32 * request.steps_per_batch
 
 
 @pytest.mark.parametrize("more", [(), ("--preset", "hpdc24"), ("--size", "smoke")])

@@ -17,7 +17,7 @@ import torch
 
 from models import benchmarks
 from models.accelerators.cpu import Cpu
-from models.eager_step import TORCH_DTYPES
+from models.dtypes import TORCH_DTYPES
 
 AMPLIFIED_FP64 = 1e-8  # of what the gradient measures: 10^8 roundings
 TIPPED_FP32 = 0.1  # rounding itself: 1e-6

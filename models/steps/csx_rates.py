@@ -52,20 +52,25 @@ def stretches_of(rate: Callable[[int], float], steps: int) -> List[Stretch]:
 
 
 def _longest(rates: Any, first: int) -> Stretch:
-    """Return the longest stretch from `first` on: its length doubles while it fits, and is then found by halves."""
-    best = _fitted(rates, first, first + 1)
-    assert best is not None  # one rate is a polynomial
-    fits, too_long = first + 1, len(rates) + 1
-    length = 2
-    while fits < too_long - 1:
-        end = min(first + length, len(rates)) if too_long > len(rates) else (fits + too_long) // 2
+    """Return the longest stretch from `first` on, if any beginning of a stretch is one, too."""
+    fits = _fitted(rates, first, first + 1)
+    assert fits is not None  # one rate is a polynomial
+    too_long = len(rates) + 1
+    while fits.end < len(rates):  # double its length while it fits
+        end = min(first + 2 * (fits.end - first), len(rates))
         longer = _fitted(rates, first, end)
         if longer is None:
             too_long = end
+            break
+        fits = longer
+    while fits.end + 1 < too_long and fits.end < len(rates):  # then halve what is left
+        middle = (fits.end + too_long) // 2
+        longer = _fitted(rates, first, middle)
+        if longer is None:
+            too_long = middle
         else:
-            best, fits = longer, end
-        length *= 2
-    return best
+            fits = longer
+    return fits
 
 
 def _fitted(rates: Any, first: int, end: int) -> Optional[Stretch]:
@@ -79,11 +84,11 @@ def _fitted(rates: Any, first: int, end: int) -> Optional[Stretch]:
     coefficients = np.polynomial.polynomial.polyfit(x[points], rates[first:end][points], len(points) - 1)
     a, b, c = [*coefficients.tolist(), 0.0, 0.0][:3]
     stretch = Stretch(end, base, scale, a, b, c)
-    wrong = np.abs(a + x * (b + x * c) - rates[first:end]).max()
+    wrong = np.abs(stretch.rate(np.arange(first, end)) - rates[first:end]).max()
     return stretch if wrong <= TOLERANCE * np.abs(rates).max() else None
 
 
-def follow(cstorch: Any, optimizer: Any, rate: Callable[[int], float], steps: int) -> Any:
+def scheduler_of(cstorch: Any, optimizer: Any, rate: Callable[[int], float], steps: int) -> Any:
     """Return a scheduler of the package that sets the benchmark's rate of each step."""
     stretches = stretches_of(rate, steps)
 

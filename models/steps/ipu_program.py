@@ -1,44 +1,30 @@
 """What a program for IPUs is made of: where a net is cut, PopTorch's options, the optimiser, kept programs, errors.
 
-models/accelerators/ipu.py compiles it and calls it.
+ipu.py compiles it and calls it.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any, Dict, FrozenSet, List, Tuple
 
 import torch
 
+from models.accelerators.ipu import imported
+from models.dtypes import FP16_LOSS_SCALE
 from models.errors import CommandError, CompileFailed, DeviceOutOfMemory, ImpossibleRequest, MachineFailed, with_message
 from models.settings import shape_text
+from models.training_setup import TrainingSetup
 
 # The modules with which a new IPU begins, by benchmark and IPUs of a replica: the stages of the HPDC'24 paper.
 CUTS: Dict[Tuple[str, int], Tuple[str, ...]] = {
     ("resnet50", 2): ("layer3",),  # conv1 to layer2 | layer3 to the classifier
     ("cosmoflow", 2): ("convolutions.3",),  # the first three convolutions | the rest
 }
-# The same as on GPUs (models/accelerators/cuda.py). A given factor keeps the program of a run the same every night.
-FP16_LOSS_SCALE = 128.0
 MOST_IPUS = 64  # of one process (popart_compiler/source/CompilerImpl.cpp, assertSingleInstanceMaxNumIPUs)
 
 
-def imported(name: str) -> Any:
-    """Import a package of the Poplar SDK. Raises ImpossibleRequest, with where it comes from."""
-    try:
-        return importlib.import_module(name)
-    except (ImportError, AssertionError) as error:  # AssertionError: PopTorch was made for another torch
-        is_missing = isinstance(error, ModuleNotFoundError) and error.name == name
-        cause = "" if is_missing else f" ({' '.join(str(error).split())})"
-        raise ImpossibleRequest(
-            f"--device ipu needs the package {name.partition('.')[0]}, which cannot be imported{cause}: it is in "
-            "Graphcore's Poplar SDK 3.x (a wheel there, and the image graphcore/pytorch:3.3.0) and not on PyPI, and it "
-            "needs a machine with IPUs"
-        ) from error
-
-
-def cut_of(setup: Any) -> Tuple[str, ...]:
+def cut_of(setup: TrainingSetup) -> Tuple[str, ...]:
     """Return the modules with which a new IPU begins. Raises ImpossibleRequest where none are known."""
     ipus = setup.request.devices_per_replica
     if ipus == 1:
@@ -47,12 +33,12 @@ def cut_of(setup: Any) -> Tuple[str, ...]:
         known = [str(number) for name, number in sorted(CUTS) if name == setup.name]
         raise ImpossibleRequest(
             f"it is not known where to cut {setup.name} for {ipus} IPUs; use --devices-per-replica "
-            f"{' or '.join(['1', *known])}, or add a cut to CUTS in models/accelerators/ipu_program.py"
+            f"{' or '.join(['1', *known])}, or add a cut to CUTS in models/steps/ipu_program.py"
         )
     return CUTS[(setup.name, ipus)]
 
 
-def check(setup: Any) -> None:
+def check(setup: TrainingSetup) -> None:
     """Raise ImpossibleRequest for what PopTorch or PopART would refuse later."""
     request = setup.request
     # A stage for each IPU's forward pass, and one for each IPU but the last for its backward pass
@@ -70,7 +56,7 @@ def check(setup: Any) -> None:
         )
 
 
-def make_options(poptorch: Any, setup: Any) -> Tuple[Any, Tuple[int, int]]:
+def make_options(poptorch: Any, setup: TrainingSetup) -> Tuple[Any, Tuple[int, int]]:
     """Return PopTorch's options, and the replicas of the whole job with the IPUs of each as they say it.
 
     Under poprun its popdist knows the replicas of each process, and an option may not say them again.
@@ -98,7 +84,7 @@ def make_options(poptorch: Any, setup: Any) -> Tuple[Any, Tuple[int, int]]:
                 "PopTorch sees no device of as many: see `gc-info -l`, or give another --replicas"
             )
         trained_on = (options.replication_factor * request.world_size, request.devices_per_replica)
-    options.deviceIterations(request.device_iterations)
+    options.deviceIterations(request.steps_per_batch)
     options.Training.gradientAccumulation(request.accumulation_steps)
     options.setExecutionStrategy(poptorch.PipelinedExecution())
     options.outputMode(poptorch.OutputMode.Sum)  # the loss of every micro-batch counts
@@ -114,7 +100,7 @@ def make_optimizer(poptorch: Any, optimizer: Any, dtype: str) -> Any:
     if not isinstance(optimizer, torch.optim.SGD):
         raise ImpossibleRequest(
             f"only the optimiser SGD is known on IPUs, and this benchmark has {type(optimizer).__name__}: see "
-            "make_optimizer in models/accelerators/ipu_program.py, or choose another benchmark"
+            "make_optimizer in models/steps/ipu_program.py, or choose another benchmark"
         )
     groups = [
         {key: group[key] for key in ("params", "lr", "momentum", "weight_decay")} for group in optimizer.param_groups
@@ -128,7 +114,7 @@ def make_optimizer(poptorch: Any, optimizer: Any, dtype: str) -> Any:
     )
 
 
-def blank_batch(setup: Any) -> List[torch.Tensor]:
+def blank_batch(setup: TrainingSetup) -> List[torch.Tensor]:
     """Return zeros in the form of a batch: a program depends on shapes and dtypes only."""
     return [torch.zeros((setup.request.batch_of_rank, *shape), dtype=dtype) for shape, dtype in setup.data.blank]
 
@@ -136,11 +122,11 @@ def blank_batch(setup: Any) -> List[torch.Tensor]:
 # --- the cache of compiled programs -----------------------------------------------------------------------------------
 
 
-def cache_folder(setup: Any) -> str:
+def cache_folder(setup: TrainingSetup) -> str:
     """Make and return the folder of this program in POPTORCH_CACHE_DIR, or in the user's own cache."""
     request = setup.request
     own = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hpc-ml-bench", "poptorch")
-    steps = (request.local_batch_size, request.accumulation_steps, request.device_iterations)
+    steps = (request.local_batch_size, request.accumulation_steps, request.steps_per_batch)
     devices = (request.replicas, request.devices_per_replica)
     words = (setup.name, request.variant, request.dtype, shape_text(request.shape), *steps, *devices)
     folder = os.path.join(os.environ.get("POPTORCH_CACHE_DIR") or own, "-".join(map(str, words)))

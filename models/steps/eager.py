@@ -13,38 +13,31 @@ from typing import Any, Iterable, Optional, Tuple
 
 import torch
 
-from models import checks, fault_injection
+from models import fault_injection
 from models.abort import is_out_of_memory
 from models.accelerators import EagerAccelerator
-from models.errors import CompileFailed, with_message
+from models.checks import FirstInputs
+from models.dtypes import TORCH_DTYPES
+from models.errors import CompileFailed, first_line, with_message
 from models.loaders import make_loader
 from models.meter import Meter
-from models.ranks import Ranks
-from models.training_setup import TrainingSetup, make_schedule
-
-TORCH_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+from models.training_setup import TrainingSetup, dropout_seed, make_schedule
 
 
 class EagerStep:
-    """Model, optimiser and loader of one rank; a call trains on one micro-batch (models.accelerators.TrainingStep)."""
+    """Model, optimiser and loader of one rank; a call trains on one micro-batch (models.steps.TrainingStep)."""
 
+    replicas: Optional[Tuple[int, int]] = None
     compile_cache: Optional[str] = None
 
-    def __init__(
-        self,
-        accelerator: EagerAccelerator,
-        setup: TrainingSetup,
-        ranks: Ranks,
-        meter: Meter,
-        inputs: checks.FirstInputs,
-    ) -> None:
+    def __init__(self, accelerator: EagerAccelerator, setup: TrainingSetup, meter: Meter, inputs: FirstInputs) -> None:
         request = setup.request
         benchmark = setup.benchmark
         self.accelerator = accelerator
         self.setup = setup
         self.meter = meter
         self.inputs = inputs
-        self.is_alone = ranks.size == 1
+        self.is_alone = setup.world.size == 1
 
         # The model. Every rank draws the same weights.
         torch.manual_seed(request.seed)
@@ -69,7 +62,7 @@ class EagerStep:
 
     def batches(self) -> Iterable[Any]:
         """In overlap mode the next batch is copied to the device while this one is computed."""
-        batches = fault_injection.stalled(make_loader(self.setup), self.setup.request, self.setup.world.rank)
+        batches = make_loader(self.setup)
         if self.setup.request.mode == "overlap":
             batches = self.accelerator.ahead(batches)
         return batches
@@ -153,8 +146,7 @@ def compile_model(model: Any, accelerator: EagerAccelerator, setup: TrainingSetu
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        first_line = (str(error).strip() or "no text").splitlines()[0]
-        sentence = f"torch.compile failed ({type(error).__name__}: {first_line}); train without --compile"
+        sentence = f"torch.compile failed ({type(error).__name__}: {first_line(error)}); train without --compile"
         raise CompileFailed(with_message(sentence, error)) from error
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
@@ -168,13 +160,3 @@ def prepare_inputs(accelerator: EagerAccelerator, setup: TrainingSetup) -> Any:
     request = setup.request
     dtype = TORCH_DTYPES[request.dtype]
     return setup.benchmark.Prepare(setup.data, accelerator.device, dtype, request.channels_last)
-
-
-def dropout_seed(setup: TrainingSetup, step: int, micro_batch: int) -> int:
-    """Return the seed of a micro-batch's dropout.
-
-    It depends on the micro-batch's number in the global batch and not on the number of ranks that share the batch.
-    """
-    request = setup.request
-    number = (step * request.world_size + setup.world.rank) * request.accumulation_steps + micro_batch
-    return (request.seed * 1_000_003 + number) % 2**63

@@ -12,71 +12,95 @@ import functools
 import importlib
 import inspect
 import os
-from typing import Any, Callable, Iterable, Iterator, Optional, Tuple
+import sys
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
 from models.abort import OUT_OF_MEMORY
-from models.accelerators.csx import Csx
-from models.accelerators.csx_schedule import follow
+from models.accelerators.csx import VERIFIED, Csx
 from models.benchmarks import load
+from models.checks import MOST_SAMPLES, FirstInputs
 from models.data.sampling import StepSampler
-from models.eager_step import TORCH_DTYPES, dropout_seed
-from models.errors import CompileFailed, DeviceOutOfMemory, ImpossibleRequest, MachineFailed, with_message
+from models.dtypes import TORCH_DTYPES
+from models.errors import CompileFailed, DeviceOutOfMemory, ImpossibleRequest, MachineFailed, first_line, with_message
 from models.loaders import loader_of
 from models.meter import Meter
 from models.request import Request
-from models.training_setup import TrainingSetup, make_sampler
+from models.steps.csx_rates import scheduler_of
+from models.training_setup import TrainingSetup, dropout_seed, make_sampler, make_schedule
 
-FIRST_SAMPLES = 4  # as many as the checks of the inputs look at
 # What errors without a class of their own say (appliance/utils/traceback.py, pytorch/backend/ltc_backend.py).
 NOT_COMPILED = ("owering failed", "MLIR Compile Lowering", "Cerebras constraints were violated")
 
 
 class CsxStep:
-    """Model, optimiser and executor; a call trains on one global batch (models.accelerators.TrainingStep)."""
+    """Model, optimiser and executor; a call trains on one global batch (models.steps.TrainingStep)."""
 
     compile_s: Optional[float] = None
     compile_cache: Optional[str] = None  # the cluster does not say whether it found a compiled program
 
-    def __init__(
-        self,
-        accelerator: Csx,
-        setup: TrainingSetup,
-        rate: Callable[[int], float],
-        meter: Meter,
-        take_first: Callable[[Any], None],
-    ) -> None:
-        request = setup.request
-        benchmark = setup.benchmark
-        cstorch = accelerator.cstorch
+    def __init__(self, accelerator: Csx, setup: TrainingSetup, meter: Meter, inputs: FirstInputs) -> None:
+        refuse(setup.request, accelerator.on_wafer)
+        setup.warnings.extend(doubts(accelerator))
         self.accelerator = accelerator
+        self.cstorch = accelerator.cstorch
         self.setup = setup
         self.meter = meter
-        self.warm: Tuple[float, float] = (0.0, 0.0)  # samples and seconds, by the package, when the warm-up ended
-        self.count = self.warm  # and after the last step
         self.loss = float("nan")
+        self.counted_in_warmup: Tuple[float, float] = (0.0, 0.0)  # samples and seconds, by the package
+        self.counted = self.counted_in_warmup  # and with all steps until now
+        with errors_of_cluster():
+            self.engine = self.open_backend()
+            systems = self.engine.cluster_config.num_csx if accelerator.on_wafer else 1
+            self.replicas: Optional[Tuple[int, int]] = (systems, 1)
+            self._look_at_first_samples(inputs)
+            self._build()
 
-        # The checks look at the first samples as they are in the files. What the executor yields is prepared.
-        keys = next(iter(make_sampler(request, len(setup.data), rank=0)))[:FIRST_SAMPLES]
-        take_first(torch.utils.data.default_collate([setup.data[key] for key in keys])[0])
+    def open_backend(self) -> Any:
+        """Return the package's backend; its logs go to the folder cerebras_logs where the job runs."""
+        if not self.accelerator.on_wafer:
+            return self.cstorch.backend("CPU", artifact_dir="cerebras_logs")
+        # The front end of the compiler is a program beside Python, which the package looks for in PATH.
+        os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+        # With accumulation a micro-batch has the size asked for, else the compiler chooses one (pytorch/backends.py).
+        request = self.setup.request
+        micro_batch = request.local_batch_size if request.accumulation_steps > 1 else "auto"
+        self.cstorch.backends.csx.performance.micro_batch_size = micro_batch
+        code = code_root()
+        cluster = self.cstorch.distributed.ClusterConfig(  # appliance/cluster_config.py
+            num_csx=request.replicas,
+            mount_dirs=sorted({os.path.realpath(self.setup.options.data_dir), os.path.dirname(code)}),
+            python_paths=[code],
+        )
+        return self.cstorch.backend("CSX", artifact_dir="cerebras_logs", cluster_config=cluster)
+
+    def _look_at_first_samples(self, inputs: FirstInputs) -> None:
+        """Give the checks samples as they are in the files. What the executor yields is prepared."""
+        data = self.setup.data
+        keys = next(iter(make_sampler(self.setup.request, len(data), rank=0)))[:MOST_SAMPLES]
+        inputs.take(torch.utils.data.default_collate([data[key] for key in keys])[0])
+
+    def _build(self) -> None:
+        """Make model, optimiser, executor, and the traced step. The first call compiles it."""
+        cstorch, setup = self.cstorch, self.setup
+        request, benchmark = setup.request, setup.benchmark
 
         # The model has the weights that it has on every other device. `compile` moves them to the systems.
         torch.manual_seed(request.seed)
         self.model = benchmark.build(request.variant, request.shape)
-        forward = cstorch.compile(self.model, accelerator.engine)
+        forward = cstorch.compile(self.model, self.engine)
         optimizer = package_optimizer(cstorch, benchmark.make_optimizer(self.model))
 
         # One step more than the loop makes: it lets the executor end by itself, outside of the last window.
         steps = request.steps + 1
-        schedule = follow(cstorch, optimizer, rate, steps)
+        schedule = scheduler_of(cstorch, optimizer, make_schedule(setup).rate, steps)
         read = functools.partial(read_batches, setup.name, setup.options.data_dir, request)
         if setup.options.measure_loader:
-            meter.beside["loader_throughput"] = loader_alone(read, request.steps_per_window)
+            self.meter.beside["loader_throughput"] = loader_alone(read, request.steps_per_window)
         self.executor = cstorch.utils.data.DataExecutor(cstorch.utils.data.DataLoader(read), num_steps=steps)
 
-        @cstorch.trace  # type: ignore[untyped-decorator]
-        def train(samples: Any, targets: Any) -> Any:
+        def step(samples: Any, targets: Any) -> Any:
             labels = targets if targets.is_floating_point() else targets.long()
             with contextlib.nullcontext() if request.dtype == "fp32" else cstorch.amp.autocast():
                 loss = benchmark.criterion(forward(samples), labels)
@@ -86,16 +110,16 @@ class CsxStep:
             schedule.step()
             return loss
 
-        @cstorch.step_closure  # type: ignore[untyped-decorator]
         def keep(loss: Any) -> None:
             self.loss = float(loss)
 
-        self._train = train
-        self._keep = keep
+        self._train = cstorch.trace(step)
+        self._keep = cstorch.step_closure(keep)
         self._stream = iter(self.executor)
         self._batch: Any = None  # the one that comes next
 
     def batches(self) -> Iterator[Any]:
+        """Yield the batch that `__call__` has fetched: it asks for the next one, because that ends its own step."""
         with errors_of_cluster():
             self._batch = next(self._stream)
         while True:
@@ -113,64 +137,111 @@ class CsxStep:
             self._keep(self._train(*batch))
             self._batch = next(self._stream)
             rates = self.executor.profiler.rate_tracker
-            self.count = (rates.total_samples, rates.total_time)
+            self.counted = (rates.total_samples, rates.total_time)
         if number == 0:
-            self.compile_s = compile_seconds(self.accelerator.engine)
+            self.compile_s = compile_seconds(self.engine)
         if number + 1 == self.setup.request.warmup_steps:
-            self.warm = self.count
+            self.counted_in_warmup = self.counted
         return self.loss
 
     def trained(self) -> Any:
-        """End the executor with its last step, and return a copy of the model, with the weights that the cluster has.
-
-        Report the package's own rates, of the windows and of the whole run.
-        """
-        rates = self.executor.profiler.rate_tracker
-        samples, seconds = self.count[0] - self.warm[0], self.count[1] - self.warm[1]
-        self.meter.beside["vendor_throughput"] = {
-            "windows": samples / seconds if seconds > 0 else None,
-            "rate": rates.rate,
-            "global_rate": rates.global_rate,
-        }
+        """End the executor with its last step, and return a copy of the model with the weights of the cluster."""
+        self._report_rates()
         with errors_of_cluster():
             if self.executor.on_final_iteration:
                 self._train(*self._batch)
                 next(self._stream, None)
             self._stream.close()
-            to_cpu = self.accelerator.engine.to_cpu
+            to_cpu = self.engine.to_cpu
             weights = {name: to_cpu(tensor).to("cpu") for name, tensor in self.model.state_dict().items()}
         model = self.setup.benchmark.build(self.setup.request.variant, self.setup.request.shape)
         model.load_state_dict(weights)
         return model
 
+    def _report_rates(self) -> None:
+        """Give the meter the package's own rates, of the windows and of the whole run."""
+        rates = self.executor.profiler.rate_tracker
+        samples = self.counted[0] - self.counted_in_warmup[0]
+        seconds = self.counted[1] - self.counted_in_warmup[1]
+        self.meter.beside["vendor_throughput"] = {
+            "windows": samples / seconds if seconds > 0 else None,
+            "rate": rates.rate,
+            "global_rate": rates.global_rate,
+        }
+
+
+# --- what cannot be asked for -----------------------------------------------------------------------------------------
+
+
+def refuse(request: Request, on_wafer: bool) -> None:
+    """Raise ImpossibleRequest for what a CS system cannot do or cannot show."""
+    for is_asked, what, reason, advice in _impossible(request, on_wafer):
+        if is_asked:
+            raise ImpossibleRequest(f"--device csx does not take {what}: {reason}; {advice}")
+
+
+def _impossible(request: Request, on_wafer: bool) -> List[Tuple[bool, str, str, str]]:
+    """Return whether each such thing is asked for, how it is asked for, why it is impossible, and what to do."""
+    faults = request.inject or {}
+    leave_out = "leave it out"
+    everywhere = [
+        (request.mode == "blocking", "--mode blocking", "samples are streamed while the system computes", leave_out),
+        (request.skip_corrupt, "--skip-corrupt", "the nodes that read do not say what they skipped", leave_out),
+        ("stall_s" in faults, "--inject-stall-s", "other nodes read the samples, and we cannot delay them", leave_out),
+        (request.warmup_steps == 0, "--warmup-steps 0", "the first step compiles", "use at least 1"),
+        (
+            request.devices_per_replica > 1,
+            f"--devices-per-replica {request.devices_per_replica}",
+            "each CS system holds a whole copy of the model",
+            leave_out,
+        ),
+    ]
+    on_cluster = [
+        (
+            request.cache != "as-is",
+            f"--cache {request.cache}",
+            "the memory of the nodes that read cannot be seen from here",
+            leave_out,
+        ),
+        (
+            request.window_s > 0,
+            f"--size {request.size} without --steps-per-window",
+            "a run must know its steps before it starts",
+            "give --steps-per-window",
+        ),
+    ]
+    in_trial = [
+        (request.replicas > 1, f"--replicas {request.replicas}", "the CPU backend has one", leave_out),
+        (
+            request.accumulation_steps > 1,
+            f"--accumulation-steps {request.accumulation_steps}",
+            "the CPU backend trains on a whole batch at once",
+            leave_out,
+        ),
+    ]
+    return everywhere + (on_cluster if on_wafer else in_trial)
+
+
+def doubts(accelerator: Csx) -> List[str]:
+    """Return warnings about the package and its backend."""
+    found = []
+    version = accelerator.cstorch.__version__
+    if version != VERIFIED:
+        found.append(f"cerebras.pytorch {version}: this code was tried with {VERIFIED} only")
+    if not accelerator.on_wafer:
+        found.append("no CS system: cerebras.pytorch's CPU backend trained on this machine's processor")
+    return found
+
 
 # --- what is asked of the package -------------------------------------------------------------------------------------
 
 
-def refuse(setup: TrainingSetup, on_wafer: bool) -> None:
-    """Raise ImpossibleRequest for what a CS system cannot do or cannot show."""
-    request = setup.request
-    faults = request.inject or {}
-    reasons = {
-        "--mode blocking": request.mode == "blocking" and "samples are always streamed while the system computes",
-        "--compile": request.compile and "a CS system compiles anyway",
-        "--skip-corrupt": request.skip_corrupt and "the nodes that read the samples do not say what they skipped",
-        "--inject-stall-s": "stall_s" in faults and "the nodes that read the samples are not ours to delay",
-        "--inject-copy-s": "copy_s" in faults and "this process copies nothing to the system",
-        f"--cache {request.cache}": on_wafer
-        and request.cache != "as-is"
-        and "the memory of the nodes that read the samples cannot be seen from here",
-        "--warmup-steps 0": not request.warmup_steps and "the first step compiles",
-        "this size": on_wafer and request.window_s and "a run must know its steps before it starts",
-        f"--replicas {request.replicas}": not on_wafer and request.replicas > 1 and "the CPU backend has one",
-        f"--accumulation-steps {request.accumulation_steps}": not on_wafer
-        and request.accumulation_steps > 1
-        and "the CPU backend trains on a whole batch at once",
-    }
-    advice = {"--warmup-steps 0": "use at least 1", "this size": "give --steps-per-window"}
-    for option, reason in reasons.items():
-        if reason:
-            raise ImpossibleRequest(f"{option} on csx: {reason}; {advice.get(option, 'leave it out')}")
+def code_root() -> str:
+    """Return the archive or the folder that holds the package `models`, which worker nodes import."""
+    root = os.path.realpath(__file__)
+    for _ in range(3):
+        root = os.path.dirname(root)
+    return root
 
 
 def compile_seconds(engine: Any) -> Optional[float]:
@@ -229,12 +300,10 @@ def errors_of_cluster() -> Iterator[None]:
     except Exception as error:
         if type(error) is not Exception:
             raise
-        # So the package says that the cluster does not answer (appliance/cluster/client.py: validate_connectivity).
-        raise MachineFailed(with_message(f"the cluster: {first_line(error)}", error)) from error
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or "no text").splitlines()[0]
+        # The package raises a plain Exception where the cluster does not answer (appliance/cluster/client.py,
+        # validate_connectivity). Any other class is an error of ours.
+        sentence = f"the cluster does not answer: {first_line(error)}"
+        raise MachineFailed(with_message(f"{sentence}; ask its administrators", error)) from error
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------
