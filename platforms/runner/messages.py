@@ -84,6 +84,8 @@ def job_failed(
     lines = [f"{_describe_job(spec, status)}: {end}"]
     if status.reason and status.reason not in run.problems and status.reason not in end:
         lines.append(f"why: {status.reason}")
+    if spec.unsupported is not None:
+        lines.append(f"tried: its platform's file says that it cannot run there: {spec.unsupported}")
     if problems:
         lines.append("problems:")
         lines += [f"  - {problem}" for problem in problems]

@@ -17,7 +17,7 @@ from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
-from reporting.tables.history_rows import by_site_and_test, latest_rows
+from reporting.tables.history_rows import by_site_and_test, latest_rows, tried_in_vain
 from reporting.tables.row import Row, number
 
 COUNTED = frozenset({Kind.OK, Kind.LEARNING})
@@ -73,6 +73,7 @@ def judged_tests(
             remarks.append(f"{test}: no run has numbers, so it is blind")
         else:
             remarks.append(f"{test}: paused until {pause.until}: {pause.reason}")
+    remarks += [f"{test}: tried in vain where it cannot run, so it is not judged" for test in tried_in_vain(envelopes)]
     return Judged(rows, remarks, without_numbers)
 
 

@@ -14,7 +14,7 @@ from reporting.commands.opened_site import open_site
 from reporting.commands.selection import of_one_test
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.gate.tonight import judge_tonight
-from reporting.tables.history_rows import by_site_and_test
+from reporting.tables.history_rows import by_site_and_test, tried_in_vain
 from reporting.tables.nights import night_tables
 from reporting.tables.text import text
 
@@ -46,6 +46,8 @@ def main(options: argparse.Namespace) -> int:
     now = now_of(options, site)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     tests = by_site_and_test(envelopes)
+    if not tests and tried_in_vain(envelopes):
+        raise RefusedError(f"{envelopes[0].key.test} was only tried where it cannot run, and none recorded a number")
     if not tests:
         raise RefusedError(
             f"{envelopes[0].key.test}: its runs are of campaigns, visits or A/B runs, which are in no series; "

@@ -57,6 +57,10 @@ class RunReference(NamedTuple):
     length: int
 
 
+TRIED = "said not to run"
+"""The doubt in a job that `--try-unsupported` began."""
+
+
 @dataclass(frozen=True)
 class Envelope:
     """What is known of one job. Times are Unix seconds.
@@ -118,6 +122,14 @@ class Envelope:
         if isinstance(names, str):
             names = names.split(",")
         return tuple(name for name in (str(one).strip() for one in names) if name)
+
+    @property
+    def is_vain_try(self) -> bool:
+        """Whether its platform's file says that it cannot run there, and it was tried and has no numbers.
+
+        Such a job says nothing of the machine, so it is no incident, and its test is not blind for it.
+        """
+        return TRIED in self.doubts and not (self.sane and self.metrics)
 
     @property
     def eligible(self) -> bool:

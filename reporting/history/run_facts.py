@@ -8,7 +8,7 @@ from typing import Any
 from platforms.job import Metric, Outcome, Trial, Window, split_refusal
 from platforms.results.gates import UNSTEADY
 from reporting.history.comparability import comparability, fields_of
-from reporting.history.envelope import Envelope, Key
+from reporting.history.envelope import TRIED, Envelope, Key
 from reporting.history.judged_stretch import judged_stretch
 
 THROUGHPUT = "effective_throughput"
@@ -22,7 +22,7 @@ EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap:
 DOUBTED_BY_JOB: Mapping[str, str] = {
     "not alone": "not alone",
     "crowded": "crowded",
-    "tried": "said not to run",
+    "tried": TRIED,
     "throttled": "throttled",
     "the CPU quota changed while this job was measured": "throttled",
 }
@@ -139,6 +139,8 @@ def doubts_of(run_json: Mapping[str, Any]) -> Iterator[str]:
             yield "throttled"
     if _stolen_share(health) >= STOLEN_SHARE:
         yield "not alone"
+    if _part(run_json, "asked").get("unsupported"):
+        yield TRIED
     if _part(_part(run_json, "start"), "request").get("inject"):
         yield "slowed on purpose"
 

@@ -236,7 +236,7 @@ def _nights(
     of_night: dict[datetime.date, list[Envelope]] = {}
     tests = set()
     for job in jobs:
-        if job.trial.in_series and job.outcome is not Outcome.SKIPPED:
+        if job.trial.in_series and job.outcome is not Outcome.SKIPPED and not job.is_vain_try:
             of_night.setdefault(period.night(job), []).append(job)
             tests.add(job.key.test)
     nights = []

@@ -159,7 +159,7 @@ def incidents_in(
     of_test: dict[str, list[Envelope]] = {}
     asked: dict[str, set[str]] = {}
     for job in jobs:
-        if job.trial.in_series:
+        if job.trial.in_series and not job.is_vain_try:
             of_test.setdefault(job.key.test, []).append(job)
             if period.has(period.night(job)):
                 asked.setdefault(job.platform, set()).add(job.key.test)

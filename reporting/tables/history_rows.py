@@ -122,14 +122,24 @@ def by_site_and_test(
 ) -> dict[tuple[str, str], list[Envelope]]:
     """The jobs that the gate judges, of each test of each site: sites may share a history.
 
+    What was tried in vain where it cannot run is left out.
+
     Args:
         with_campaigns: also those of sessions with `--label`.
     """
     tests: dict[tuple[str, str], list[Envelope]] = {}
     for envelope in envelopes:
+        if envelope.is_vain_try:
+            continue
         if envelope.trial.in_series or (with_campaigns and envelope.trial.role is Role.MEASURE):
             tests.setdefault((envelope.key.site, envelope.key.test), []).append(envelope)
     return tests
+
+
+def tried_in_vain(envelopes: Sequence[Envelope]) -> list[str]:
+    """The tests that were only tried, where their platform's file says that they cannot run, and have no numbers."""
+    others = {envelope.key.test for envelope in envelopes if not envelope.is_vain_try}
+    return sorted({envelope.key.test for envelope in envelopes} - others)
 
 
 def has_numbers(envelope: Envelope) -> bool:

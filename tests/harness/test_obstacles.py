@@ -76,6 +76,8 @@ def test_another_end_confirms_nothing(project):
     refusing(project, 1, "failed")
     result = project.pytest("-m", "old", "--try-unsupported")
     result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*tried: its platform's file says that it cannot run there: it does not compile*"])
+    assert {"said not to run"} == {doubt for entry in entries(project) for doubt in entry.get("doubts", ())}
     result.stdout.no_fnmatch_line("*the obstacle in*")
 
 

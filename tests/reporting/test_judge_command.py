@@ -79,6 +79,15 @@ def test_a_test_that_never_recorded_a_number_is_blind(tmp_path: Path, capsys: py
     assert judge(tmp_path, "2026-10-01", "--require") == 1
 
 
+def test_a_try_in_vain_is_not_blind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / "history", 0, 400.0, sane=False, asked={"unsupported": "it does not compile"})
+    assert judge(tmp_path, "2026-10-01", "--require") == 0
+    out = capsys.readouterr().out
+    assert out == f"{TEST}: tried in vain where it cannot run, so it is not judged\n\nnothing is judged\n"
+    assert main(["show", f"--site={tmp_path}", TEST]) == 2
+    assert "was only tried where it cannot run" in capsys.readouterr().err
+
+
 def test_require_asks_for_a_pin(tmp_path: Path) -> None:
     record_nights(tmp_path / "history", 5)
     assert judge(tmp_path, "2026-10-05") == 0

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from platforms.job import Metric, Outcome, RefusedError, Role, Trial
+from reporting.history.envelope import TRIED
 from reporting.history.nights import NOON
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
 from reporting.report.build import build
@@ -70,8 +71,16 @@ def test_a_test_that_was_only_tried_where_it_cannot_run_is_no_test_of_the_report
     tried = [replace(job, sane=False, metrics={}, outcome=Outcome.SKIPPED) for job in calm(2, test=OTHER)]
     (test,) = report_of([*calm(3), *tried]).tests
     assert test.id == TEST
-    with pytest.raises(RefusedError, match="cannot run there, as `--try-unsupported` has confirmed"):
+    with pytest.raises(RefusedError, match="`--try-unsupported` has tried them in vain"):
         report_of(tried)
+
+
+def test_a_try_that_failed_is_no_incident():
+    failed = [replace(job, sane=False, metrics={}, outcome=Outcome.FAILED, doubts=(TRIED,)) for job in calm(31)[30:]]
+    report = report_of([*calm(30), *failed])
+    assert (report.headline, report.incidents) == ("No test is slower", ())
+    with pytest.raises(RefusedError, match="`--try-unsupported` has tried them in vain"):
+        report_of(failed)
 
 
 def test_one_change_of_two_tests_is_one_incident_that_answers_four_questions():
