@@ -14,9 +14,9 @@ from harness import manifests, select
 from harness.plans import TrialRequest
 from harness.select import Case
 from platforms.config.values import seconds_of
-from platforms.job import JobSpec
+from platforms.job import DEVICE_UNITS, JobSpec
 from platforms.schedulers import backend_of
-from platforms.schedulers.job_spec import DRIVEN_TOGETHER, choose_launcher, new_spec
+from platforms.schedulers.job_spec import choose_launcher, new_spec
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
@@ -24,8 +24,6 @@ JOB_OPTIONS = (
     "warmup_steps", "windows", "steps_per_window",
 )  # fmt: skip
 INJECTIONS = ("inject_stall_s", "inject_copy_s", "inject_rank", "inject_slow")
-# The job's --device for a layout's unit, where their names differ. torch for ROCm calls its devices cuda, too.
-DEVICE_NAMES: Mapping[str, str] = {"gpu": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,8 @@ def our_benchmark(job_request: JobRequest, benchmark: str) -> tuple[list[str], d
             request[name] = parameters[name]
     if settings.get("configuration") == "tuned" and "dtype" not in request and platform.dtype != "auto":
         request["dtype"] = platform.dtype
-    request["device"] = DEVICE_NAMES.get(job_request.case.layout.unit, job_request.case.layout.unit)
+    unit = DEVICE_UNITS[job_request.case.layout.unit]
+    request["device"] = unit.family
     if platform.workers is not None:
         request.setdefault("workers", platform.workers)
     data_dir = platform.data_folder(benchmark, settings["size"], job_request.root)
@@ -158,7 +157,7 @@ def our_benchmark(job_request: JobRequest, benchmark: str) -> tuple[list[str], d
     rest["data_dir"] = data_dir
     rest["expect_world_size"] = job_request.spec.ranks
     confirmed: dict[str, object] = {"world_size": job_request.spec.ranks}
-    if job_request.case.layout.unit in DRIVEN_TOGETHER:
+    if unit.driven_together:
         replicas: dict[str, object] = {
             "replicas": job_request.spec.replicas,
             "devices_per_replica": job_request.spec.devices_per_replica,

@@ -59,6 +59,33 @@ class Layout:
         return f"{self.nodes}x{self.devices_per_node}{self.unit}"
 
 
+@dataclass(frozen=True)
+class DeviceUnit:
+    """What a layout counts.
+
+    Attributes:
+        family: its --device in models/.
+        types: what jobs call such a device in `hpcml_start`.
+        driven_together: whether one rank may drive several.
+        spreads: whether a copy of the model may be spread over several.
+    """
+
+    family: str
+    types: tuple[str, ...]
+    driven_together: bool = False
+    spreads: bool = False
+
+
+DEVICE_UNITS: Mapping[str, DeviceUnit] = MappingProxyType(
+    {
+        "cpu": DeviceUnit("cpu", ("cpu",)),
+        "gpu": DeviceUnit("cuda", ("cuda", "rocm")),  # torch for ROCm calls its devices cuda, too
+        "ipu": DeviceUnit("ipu", ("ipu",), driven_together=True, spreads=True),
+        "csx": DeviceUnit("csx", ("csx",), driven_together=True),
+    }
+)
+
+
 class Role(StrEnum):
     """Why a job was begun."""
 
@@ -189,6 +216,7 @@ class JobSpec:
 
     @property
     def replicas_per_node(self) -> int:
+        """Processes share a device (ranks_per_device), or copies span several (devices_per_replica), never both."""
         return self.layout.devices_per_node * self.ranks_per_device // self.devices_per_replica
 
     @property

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from platforms.job import JobSpec, Run, Window
+from platforms.job import DEVICE_UNITS, JobSpec, Run, Window
 
 SCHEMA = 1
 IDENTITY_LIMIT = 0.03  # how far the three numbers of a run may disagree
@@ -179,7 +179,7 @@ def _check_request(start: Mapping[str, object], spec: JobSpec) -> Iterator[Probl
     if start.get("benchmark") != spec.benchmark:
         yield "request", f"benchmark: asked for {spec.benchmark!r}, and the job ran {start.get('benchmark')!r}"
     device = part(start, "device").get("type")
-    if _layout_unit(device) != spec.layout.unit:
+    if device not in DEVICE_UNITS[spec.layout.unit].types:
         yield "device", f"device: asked for {spec.layout.unit}, and the job ran on {_in_message(device)}"
     if spec.archive is None:
         return
@@ -207,21 +207,26 @@ def _check_hosts(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem
         yield "hosts", f"{asked}, and the fewest and the most on one were {_in_message(fewest_and_most)}"
 
 
-def _check_devices(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem]:
-    """The devices that trained, by their own software, against the layout: where a rank drives several of them."""
+def trained_on(start: Mapping[str, object]) -> tuple[int, int] | None:
+    """Copies of the model and devices of each, where a rank drives several devices; None elsewhere."""
     world = part(start, "world")
-    keys = ("replicas", "devices_per_replica")
-    replicas, devices_per_replica = (number(world.get(key)) for key in keys)
-    asked = f"devices: layout {spec.layout} asks for {spec.layout.devices} {spec.layout.unit}"
-    if replicas is None or devices_per_replica is None:
-        if all(key in spec.request for key in keys):
-            yield "devices", f"{asked}, and the job does not say how many trained (world.replicas in hpcml_start)"
+    replicas, devices = number(world.get("replicas")), number(world.get("devices_per_replica"))
+    return None if replicas is None or devices is None else (int(replicas), int(devices))
+
+
+def _check_devices(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem]:
+    """The copies of the model and their devices against the layout, where a rank drives several devices."""
+    unit = spec.layout.unit
+    copies = "1 copy" if spec.replicas == 1 else f"{spec.replicas} copies"
+    asked = f"devices: asked for {copies} of the model on {spec.devices_per_replica} {unit} each (layout {spec.layout})"
+    trained = trained_on(start)
+    if trained is None:
+        if {"replicas", "devices_per_replica"} <= spec.request.keys():
+            yield "devices", f"{asked}, and the job does not say how many it had (world.replicas in hpcml_start)"
         return
-    devices = replicas * devices_per_replica
-    if replicas == spec.replicas and devices == spec.layout.devices:
-        return
-    trained = f"{devices:g} trained ({replicas:g} replicas x {devices_per_replica:g}"
-    yield "devices", f"{asked}, and {trained}, not {spec.replicas} x {spec.devices_per_replica})"
+    replicas, devices = trained
+    if replicas != spec.replicas or replicas * devices != spec.layout.devices:
+        yield "devices", f"{asked}, and the job had {replicas} on {devices} each"
 
 
 def is_same(asked: object, answered: object) -> bool:
@@ -237,15 +242,6 @@ def is_same(asked: object, answered: object) -> bool:
     if isinstance(asked, list | tuple) and isinstance(answered, list | tuple):
         return len(asked) == len(answered) and all(map(is_same, asked, answered))
     return asked == answered
-
-
-def _layout_unit(device: object) -> str:
-    """The unit of layouts for a device type of the wire: every kind of GPU is `gpu`."""
-    if not isinstance(device, str):
-        return ""
-    if device in ("cpu", "ipu", "csx"):
-        return device
-    return "gpu"
 
 
 def _mode(run: Run) -> object:
@@ -316,8 +312,5 @@ def _check_physics(run: Run, spec: JobSpec | None) -> Iterator[Problem]:
 
 def _devices_that_trained(start: Mapping[str, object]) -> float | None:
     """The devices of all replicas where a rank drives several of them, else one for each rank."""
-    world = part(start, "world")
-    replicas, devices_per_replica = number(world.get("replicas")), number(world.get("devices_per_replica"))
-    if replicas is None or devices_per_replica is None:
-        return number(world.get("size"))
-    return replicas * devices_per_replica
+    trained = trained_on(start)
+    return number(part(start, "world").get("size")) if trained is None else math.prod(trained)

@@ -13,17 +13,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, MachineError, NoRoom, Run, State, Status
+from platforms.job import (
+    DEVICE_UNITS,
+    AwayError,
+    BenchError,
+    JobSpec,
+    LoginNeeded,
+    MachineError,
+    NoRoom,
+    Run,
+    State,
+    Status,
+)
 from platforms.rundir.session_history import Attempt
 
 LOG_LINES = 20  # the most that are shown
+SAID_WIDTH = 160  # characters of a line of the log that is shown beside a compiler's message
 PROBLEMS = 10  # the most that are shown
 NODES = 4  # the most that are named
 
 TOO_EXPENSIVE = "it is not begun again, since that may cost more than `max_device_hours:` of site.yaml"
 ENDED_BY_US, NEVER_SUBMITTED = "this session ended it", "this session never submitted it"
 
-SPREAD_ADVICE = ", or more devices for each copy of the model: `devices_per_replica:` there"
+SMALLER_BATCH = "a smaller local batch: --local-batch-size under `arguments:` in {source}"
+OR_SPREAD = f"{SMALLER_BATCH}, or more devices for each copy of the model: `devices_per_replica:` there"
 
 # What usually helps. {source} is the platform's file, {platform} its name, {name} the job's name, {size} its --size.
 ADVICE: Mapping[State, str] = {
@@ -35,7 +48,7 @@ ADVICE: Mapping[State, str] = {
     State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",
     State.COMPILE_FAILED: "what cannot be compiled there belongs into {source}, as `unsupported: {{{benchmark}: "
     "{{reason: …, source: …}}}}`: its tests are skipped, and --try-unsupported tries them again",
-    State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}{spread}",
+    State.DEVICE_OUT_OF_MEMORY: SMALLER_BATCH,
     State.UNSUPPORTED: "nothing now: {source} says that it cannot run there, and that still holds. Try again with "
     "newer software",
     State.CONTROLLER_AWAY: "it may still run: look there for {name} before you start it again",
@@ -98,11 +111,14 @@ def job_failed(
         lines.append(f"events at {spec.platform}:")
         lines += [f"  - {event}" for event in status.events]
     if run.said:
-        lines.append(f"the message begins so (all of it: less +/^error: {shlex.quote(str(folder / 'log'))}):")
+        shows_all = f"less +/^error: {shlex.quote(str(folder / 'log'))}"
+        lines.append(f"the compiler or the device said (first lines; all of it: {shows_all}):")
         lines += [f"  | {line}" for line in run.said]
     log_lines = [line.rstrip() for line in tail]
     log_lines = [line for line in log_lines if not _repeats_a_problem(line, problems)]
     log_lines = [line for line in log_lines if not _is_said(line, run.said)][-LOG_LINES:]
+    if run.said:  # the tail is mostly more of the same message, whose lines are long
+        log_lines = [line if len(line) <= SAID_WIDTH else f"{line[:SAID_WIDTH]}…" for line in log_lines]
     if log_lines:
         lines.append(f"last lines of {folder / 'log'}:")
         lines += [f"  | {line}" for line in log_lines]
@@ -116,7 +132,6 @@ def job_failed(
             "platform": spec.platform,
             "size": f" --size {size}" if size else "",
             "benchmark": spec.benchmark,
-            "spread": SPREAD_ADVICE if spec.layout.unit == "ipu" else "",
         }
         lines.append("try: " + advice.format(**words))
     return "\n".join([*lines, *_next_commands(hints)])
@@ -131,8 +146,10 @@ def _advice(spec: JobSpec, status: Status, log_lines: Sequence[str]) -> str | No
             return None
         if spec.benchmark is None:
             return COMMAND_ADVICE
-    if status.state is State.COMPILE_FAILED and spec.benchmark is None:
+    if status.state in (State.COMPILE_FAILED, State.DEVICE_OUT_OF_MEMORY) and spec.benchmark is None:
         return None
+    if status.state is State.DEVICE_OUT_OF_MEMORY and DEVICE_UNITS[spec.layout.unit].spreads:
+        return OR_SPREAD
     return ADVICE.get(status.state)
 
 

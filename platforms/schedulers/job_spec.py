@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from platforms.job import ONLY, JobSpec, Layout, RefusedError, Trial, job_key, job_name, run_label
+from platforms.job import DEVICE_UNITS, ONLY, JobSpec, Layout, RefusedError, Trial, job_key, job_name, run_label
 from platforms.schedulers import backend_of
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
-
-
-DRIVEN_TOGETHER = ("ipu", "csx")  # units of layouts of which one rank may drive several
 
 
 def new_spec(
@@ -25,7 +22,7 @@ def new_spec(
     arguments: Sequence[str] = (),
     trial: Trial = ONLY,
 ) -> JobSpec:
-    """A job that runs its arguments once on each node. Use dataclasses.replace for everything else that it needs.
+    """A job that starts the layout's ranks. Use dataclasses.replace for everything else that it needs.
 
     Args:
         label: what its name begins with; with the layout, `run_id`, `test` and `trial` that makes the name.
@@ -66,25 +63,34 @@ def one_process_spec(
 def check_replicas(spec: JobSpec, platform: Platform) -> None:
     """Raise RefusedError where the devices of a node are no whole number of ranks, or the device has no replicas."""
     unit = spec.layout.unit
-    devices_per_rank = spec.devices_per_replica * spec.replicas_per_rank
-    if unit in DRIVEN_TOGETHER and spec.ranks_per_device != 1:
+    abilities = DEVICE_UNITS[unit]
+    if abilities.driven_together and spec.ranks_per_device != 1:
         raise RefusedError(
             f"{platform.name}: no two ranks share one {unit}, and `ranks_per_device: {spec.ranks_per_device}` asks for "
             f"that: remove `ranks_per_device:` from {platform.source}"
         )
-    if devices_per_rank == 1:
-        return
-    if unit not in DRIVEN_TOGETHER:
+    if spec.replicas_per_rank > 1 and not abilities.driven_together:
         raise RefusedError(
-            f"{platform.name}: devices_per_replica: and replicas_per_rank: are for {' and '.join(DRIVEN_TOGETHER)}, "
-            f"and layout {spec.layout} has one rank for each {unit}: remove them from {platform.source}"
+            f"{platform.name}: replicas_per_rank: is for {_units('driven_together')}, and layout {spec.layout} has one "
+            f"rank for each {unit}: remove it from {platform.source}"
         )
+    if spec.devices_per_replica > 1 and not abilities.spreads:
+        raise RefusedError(
+            f"{platform.name}: devices_per_replica: is for {_units('spreads')}, and each {unit} holds a whole copy of "
+            f"the model: remove it from {platform.source}"
+        )
+    devices_per_rank = spec.devices_per_replica * spec.replicas_per_rank
     if spec.layout.devices_per_node % devices_per_rank:
         raise RefusedError(
             f"{platform.name}: layout {spec.layout} has {spec.layout.devices_per_node} {unit} a node, and a rank "
             f"drives {devices_per_rank} of them (devices_per_replica: {spec.devices_per_replica}, replicas_per_rank: "
             f"{spec.replicas_per_rank}): choose a layout with a multiple, or change them in {platform.source}"
         )
+
+
+def _units(ability: str) -> str:
+    """The units of layouts that have an ability of DeviceUnit."""
+    return " and ".join(name for name, unit in DEVICE_UNITS.items() if getattr(unit, ability))
 
 
 def check_launcher(spec: JobSpec, platform: Platform, several: str = "`launcher: torchrun`") -> None:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from platforms.results.gates import trained_on
+
 ASKED = ("benchmark", "variant", "configuration", "size", "mode", "layout", "workload_version")
 """What people decide: the test, the platform's file, the suite's code."""
 MEASURED = ("device", "devices", "memory_gib", "mig", "dtype", "cpu_quota", "data_from")
@@ -111,8 +113,9 @@ def _devices(run_json: Mapping[str, Any]) -> int | None:
         if isinstance(nodes, int) and isinstance(sockets, int):
             return nodes * sockets
         return None
-    if isinstance(world.get("replicas"), int) and isinstance(world.get("devices_per_replica"), int):
-        return int(world["replicas"] * world["devices_per_replica"])
+    trained = trained_on(start)
+    if trained is not None:
+        return math.prod(trained)
     ranks = world.get("size")
     asked = _part(run_json, "asked")  # of a program that does not say it; older files lack the two last keys
     ranks_per_device, devices_per_replica, replicas_per_rank = (

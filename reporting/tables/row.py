@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.job import Run, setting_of
+from platforms.results.gates import trained_on
 from reporting.gate.verdict import Verdict
 from reporting.history.envelope import Envelope
 
@@ -82,9 +83,9 @@ def devices(run: Run) -> str:
     ranks = part(run, "world").get("size", 1)
     if ranks != 1:
         parts.append(f"{ranks} ranks")
-    devices_per_replica = part(run, "world").get("devices_per_replica", 1)
-    if devices_per_replica != 1:
-        parts.append(f"{part(run, 'world').get('replicas')} replicas of {devices_per_replica}")
+    trained = trained_on(run.start)
+    if trained is not None and trained[1] != 1:
+        parts.append(f"{trained[0]} replicas of {trained[1]}")
     return ", ".join(filter(None, parts)) or "-"
 
 

@@ -74,7 +74,7 @@ def test_the_first_lines_of_a_compilers_message_are_shown_and_where_the_rest_is(
             f"it-1x1cpu-*: {state} (exit code {code}, *",
             "problems:",
             f"  - {gate}: the model does not compile for csx (RuntimeError) (rank 0)",
-            f"the message begins so (all of it: less +/^error: {log}):",
+            f"the compiler or the device said (first lines; all of it: less +/^error: {log}):",
             "  | loc(call0): illegal",
             "  | loc(call11): illegal",
             "last lines of *",

@@ -644,22 +644,22 @@ def test_as_many_devices_as_the_layout_has_are_right() -> None:
             "ipu",
             8,
             (4, 1),
-            "layout 1x8ipu asks for 8 ipu, and 4 trained (4 replicas x 1, not 8 x 1)",
+            "asked for 8 copies of the model on 1 ipu each (layout 1x8ipu), and the job had 4 on 1 each",
         ),
-        ("ipu", 8, (16, 1), "layout 1x8ipu asks for 8 ipu, and 16 trained (16 replicas x 1, not 8 x 1)"),
+        ("ipu", 8, (16, 1), "on 1 ipu each (layout 1x8ipu), and the job had 16 on 1 each"),
         (
             "ipu",
             8,
             (4, 2),
-            "layout 1x8ipu asks for 8 ipu, and 8 trained (4 replicas x 2, not 8 x 1)",
+            "asked for 8 copies of the model on 1 ipu each (layout 1x8ipu), and the job had 4 on 2 each",
         ),
         (
             "csx",
             2,
             (1, 1),
-            "layout 1x2csx asks for 2 csx, and 1 trained (1 replicas x 1, not 2 x 1)",
+            "asked for 2 copies of the model on 1 csx each (layout 1x2csx), and the job had 1 on 1 each",
         ),
-        ("csx", 2, (None, None), "layout 1x2csx asks for 2 csx, and the job does not say how many trained"),
+        ("csx", 2, (None, None), "(layout 1x2csx), and the job does not say how many it had"),
     ],
 )
 def test_another_number_of_devices_is_a_problem(

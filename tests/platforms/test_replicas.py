@@ -60,7 +60,12 @@ def test_files_from_before_there_were_replicas_have_a_rank_for_each_device() -> 
         (
             Layout(1, 4, "gpu"),
             {"replicas_per_rank": 4},
-            "are for ipu and csx, and layout 1x4gpu has one rank for each gpu",
+            "replicas_per_rank: is for ipu and csx, and layout 1x4gpu has one rank for each gpu",
+        ),
+        (
+            Layout(1, 2, "csx"),
+            {"devices_per_replica": 2},
+            "devices_per_replica: is for ipu, and each csx holds a whole copy of the model",
         ),
         (Layout(1, 6, "ipu"), {"replicas_per_rank": 4}, "layout 1x6ipu has 6 ipu a node, and a rank drives 4 of them"),
         (Layout(1, 4, "ipu"), {"replicas_per_rank": 8}, "layout 1x4ipu has 4 ipu a node, and a rank drives 8 of them"),
@@ -72,7 +77,7 @@ def test_files_from_before_there_were_replicas_have_a_rank_for_each_device() -> 
         (Layout(1, 8, "ipu"), {"ranks_per_device": 2}, "no two ranks share one ipu.*remove `ranks_per_device:`"),
     ],
 )
-def test_a_layout_that_is_no_whole_number_of_ranks_is_refused(layout: Layout, keys: dict[str, int], said: str) -> None:
+def test_what_a_rank_cannot_drive_is_refused(layout: Layout, keys: dict[str, int], said: str) -> None:
     spec, platform = spec_on(layout, **keys), platform_of(layout, **keys)
     with pytest.raises(RefusedError, match=said):
         check_replicas(spec, platform)
