@@ -166,6 +166,8 @@ def platform(device: str = "cpu", scheduler: str = "slurm") -> Platform:
         (report(packages={"h5py": package(None), "PIL": package(None)}), "cpu", "missing: h5py, Pillow: .*it --env"),
         (report(packages={"numpy": package(None, "ABI")}), "cpu", r"missing: numpy \(ABI\)"),
         (report(), "gpu", "torch 2.9.1 sees no GPU"),
+        (report(packages={"cerebras.pytorch": package(None)}), "csx", "cerebras.pytorch is missing.*pip install"),
+        (report(packages={"poptorch": package(None, "ABI")}), "ipu", r"poptorch cannot be imported \(ABI\)"),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named_with_its_cure(found: dict[str, object], device: str, message: str) -> None:
@@ -220,6 +222,31 @@ def test_the_report_of_a_bare_python() -> None:
     assert found["python"] == sys.version.split()[0]
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert found["free_bytes"] > 0
+
+
+def test_a_family_needs_a_package_that_the_report_looks_for(tmp_path: Path) -> None:
+    spec = node_checks.node_check_spec(platform("csx", "kubernetes"), tmp_path, "r", "/data")
+    assert spec.arguments == ("import=cerebras.pytorch", "/data")
+    (tmp_path / "cerebras").mkdir()
+    (tmp_path / "cerebras/pytorch.py").write_text("__version__ = '2.10.0'\n")
+    argv = [sys.executable, "-S", node_report.__file__, *spec.arguments, "import=poptorch"]
+    env = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60, env=env)
+    found = json.loads(done.stdout.removeprefix(node_report.MARK))
+    assert found["packages"]["cerebras.pytorch"] == package("2.10.0")
+    assert found["packages"]["poptorch"] == package(None)
+    assert found["folders"] == {"/data": False}
+
+
+@pytest.mark.parametrize("device", ["csx", "ipu"])
+def test_the_python_of_this_machine_lacks_what_a_family_needs(
+    device: str, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local(site, device=device, python=sys.executable)
+    assert doctor(site) == 1
+    name = node_checks.FAMILY_PACKAGES[device]
+    assert ("failed", "python") in steps(printed := capsys.readouterr().out)
+    assert f"{name} is missing, and device: {device} needs it" in printed
 
 
 @pytest.mark.parametrize("text", ["", "hpcml_doctor {", "hpcml_doctor {]}", " hpcml_doctor {}"])

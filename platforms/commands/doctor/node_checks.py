@@ -25,12 +25,20 @@ from platforms.schedulers.job_spec import one_process_spec
 REPORT = Path(node_report.__file__)
 IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
 OURS = {"numpy": "numpy", "h5py": "h5py", "PIL": "Pillow"}  # by their names in an import
+# What a device family needs beside torch, by its name in an import, and how one gets it.
+FAMILY_PACKAGES: Mapping[str, str] = {"csx": "cerebras.pytorch", "ipu": "poptorch"}
+CURES: Mapping[str, str] = {
+    "csx": "copy environments/csx/requirements.txt to that machine, type there: python3.11 -m venv env-csx && "
+    "env-csx/bin/python -m pip install -r requirements.txt; and name env-csx/bin/python as `python:` in {source}",
+    "ipu": "it is in Graphcore's Poplar SDK 3.x and not on PyPI: pip install poptorch-3.*.whl from there, into the "
+    "Python that `python:` in {source} names",
+}
 
 _PYTHON = """\
 {modules}{setup}{python}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
     {{ echo "$python is not there or older than Python 3.8" >&2; exit 78; }}
-exec "$python" - <<'END-OF-REPORT'
+exec "$python" - {words} <<'END-OF-REPORT'
 {report}
 END-OF-REPORT
 """
@@ -46,6 +54,7 @@ def python(visit: Visit) -> StepResult:
         modules="".join(modules),
         setup="".join(f"{line}\n" for line in platform.setup),
         python=_choose_python(platform),
+        words=" ".join(_import_words(platform)),
         report=REPORT.read_text(encoding="utf-8"),
     )
     done = visit.transport.run(["bash", "-s"], input=script.encode(), timeout_s=IMPORT_LIMIT_S)
@@ -86,7 +95,7 @@ def node(visit: Visit, runs: Path) -> StepResult:
 def node_check_spec(platform: Platform, runs: Path, run_id: str, *folders: str) -> JobSpec:
     """Describe a job of one rank on one device, which reports whether the folders exist."""
     reports = backend_of(platform).only_jobs_see_their_machine
-    arguments = folders if reports else ("true",)
+    arguments = (*_import_words(platform), *folders) if reports else ("true",)
     spec = one_process_spec(platform, label="doctor", test="doctor", run_id=run_id, arguments=arguments)
     return replace(
         spec,
@@ -110,6 +119,13 @@ def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Step
     """Write the report in one line. Raises RefusedError, with the cure, when a job would lack something."""
     packages = report["packages"]
     at = f"{report['executable']} on {report['node']}"
+    of_family = FAMILY_PACKAGES.get(platform.unit)
+    if of_family is not None and packages[of_family]["version"] is None:
+        error = packages[of_family]["error"]
+        problem = f"cannot be imported ({error})" if error else "is missing"
+        raise RefusedError(
+            f"{at}: {of_family} {problem}, and device: {platform.unit} needs it: {_cure_of_family(platform)}"
+        )
     torch_problem = _torch_problem(packages["torch"])
     if torch_problem:
         raise RefusedError(f"{at}: {torch_problem}: {_cure_of_torch(platform, more)}")
@@ -176,6 +192,15 @@ def _cure_of_packages(report: Mapping[str, Any], platform: Platform, missing: Se
     if backend_of(platform).file_keys.this_machine:
         return f"{report['executable']} -m pip install {' '.join(OURS[name] for name in missing)}"
     return f"python -m platforms prepare {platform.name} --env{more}"
+
+
+def _import_words(platform: Platform) -> list[str]:
+    """Write the words with which node_report.py also looks for the package of the platform's device family."""
+    return [f"{node_report.IMPORT}{name}" for unit, name in FAMILY_PACKAGES.items() if unit == platform.unit]
+
+
+def _cure_of_family(platform: Platform) -> str:
+    return _other_image(platform) or CURES[platform.unit].format(source=platform.source)
 
 
 def _cure_of_torch(platform: Platform, more: str) -> str:

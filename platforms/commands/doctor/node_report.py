@@ -1,27 +1,29 @@
 """Reports what a job finds on its node as one line of JSON.
 
-The report has Python, torch and its devices, the packages, memory, cores, the job's limits of these two, and which of
-the folders on the command line exist. This is one file of the standard library for Python 3.8 and newer, since doctor
-sends it alone.
+The report has Python, torch and its devices, the packages, memory, cores, the job's limits of these two, which of the
+folders on the command line exist, and for each word `import=PACKAGE` there whether that package can be imported. This
+is one file of the standard library for Python 3.8 and newer, since doctor sends it alone.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
 import sys
 
 MARK = "hpcml_doctor "
+IMPORT = "import="
 PACKAGES = ("torch", "numpy", "h5py", "PIL")
 
 
 def package(name: str) -> dict[str, object]:
     """Import a package. Returns its version, or the error of the import, which is None for a missing package."""
     try:
-        module = __import__(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        reason = None if error.name == name else str(error)
+        reason = None if error.name in (name, name.partition(".")[0]) else str(error)
         return {"version": None, "error": reason}
     except Exception as error:  # a package built for another machine may raise anything
         return {"version": None, "error": f"{type(error).__name__}: {error}"}
@@ -110,7 +112,9 @@ def cpu_quota(root: str = "/") -> float | None:
 
 def report() -> dict[str, object]:
     """Collect the whole report."""
-    packages = {name: package(name) for name in PACKAGES}
+    asked = [word[len(IMPORT) :] for word in sys.argv[1:] if word.startswith(IMPORT)]
+    folders = [word for word in sys.argv[1:] if not word.startswith(IMPORT)]
+    packages = {name: package(name) for name in (*PACKAGES, *asked)}
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -121,7 +125,7 @@ def report() -> dict[str, object]:
         "limit_bytes": limit_bytes(),
         "cpu_quota": cpu_quota(),
         "cores": len(os.sched_getaffinity(0)),
-        "folders": {path: os.path.isdir(path) for path in sys.argv[1:]},  # noqa: PTH112 (pathlib is 10 ms)
+        "folders": {path: os.path.isdir(path) for path in folders},  # noqa: PTH112 (pathlib is 10 ms)
     }
 
 
