@@ -109,8 +109,8 @@ def test_a_platform_where_no_benchmark_can_run(site: Path, capsys: pytest.Captur
     (site / "site.yaml").write_text("enabled: [it]\n")
     assert doctor(site) == 0
     printed = capsys.readouterr().out
-    why = "none of the suite's can run there: it is old (source: its manual). Tests with a command of their own run"
-    assert f"skipped  benchmarks {why}" in printed
+    why = "none of the suite's benchmarks can run there: it is old (source: its manual)"
+    assert f"skipped  benchmarks {why}. Tests with a command of their own run" in printed
     assert printed.endswith(
         "next: a test with a command of its own (docs/foreign-loops.md), or --try-unsupported (docs/outcomes.md)\n"
     )
