@@ -112,7 +112,7 @@ def _sentence(one: Compared, *, with_metric: bool) -> str:
     elif contrast.better == "lower" and contrast.interval is not None:
         text += f", {contrast.verdict}"
     causes = one.causes if contrast.verdict != "unclear" else replace(one.causes, split=None, no_split="")
-    text += f"{', ' if causes.where else '; '}{causes.sentence()}"
+    text += f"{', ' if causes.in_step else '; '}{causes.sentence()}"
     if one.in_part:
         text += f"; changed in part: {', '.join(change.name for change in one.in_part)}"
     return text
@@ -263,7 +263,7 @@ def content(one: Compared) -> dict[str, Any]:
     for name in PART_COLUMNS:
         for word in ("before", "after"):
             found[f"{name}_{word}"] = None if one.split is None else getattr(one.split, word).get(name)
-    found["where"] = one.causes.where or None
+    found["where"] = one.causes.in_step or None
     found["changed"] = "; ".join(change.text for change in one.causes.changed)
     found["changed_in_part"] = "; ".join(change.text for change in one.in_part)
     found["notes"] = "; ".join(f"{note.at} on {note.platform}: {note.text}" for note in one.causes.notes)

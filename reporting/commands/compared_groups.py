@@ -108,9 +108,9 @@ def _sentence(one: ComparedGroups, *, with_metric: bool) -> str:
         text += f", {effect.verdict}"
     causes = one.causes if effect.verdict != "unclear" else replace(one.causes, split=None, no_split="")
     if causes.changed or not one.on_control:
-        text += f"{', ' if causes.where else '; '}{causes.sentence()}"
-    elif causes.where:
-        text += f", {causes.where}"
+        text += f"{', ' if causes.in_step else '; '}{causes.sentence()}"
+    elif causes.in_step:
+        text += f", {causes.in_step}"
     if one.on_control:
         text += f"; changed on the control nodes, too: {', '.join(change.text for change in one.on_control)}"
     return text
@@ -229,7 +229,7 @@ def _content(one: ComparedGroups) -> dict[str, Any]:
     }
     for name in PART_COLUMNS:
         found[f"{name}_effect"] = None if one.causes.split is None else one.causes.split.change.get(name)
-    found["where"] = one.causes.where or None
+    found["where"] = one.causes.in_step or None
     found["changed_on_treated"] = "; ".join(change.text for change in one.causes.changed)
     found["changed_on_control"] = "; ".join(change.text for change in one.on_control)
     found["notes"] = "; ".join(f"{note.at} on {note.platform}: {note.text}" for note in one.causes.notes)

@@ -60,13 +60,13 @@ class Causes:
     no_split: str = ""
 
     @property
-    def where(self) -> str:
+    def in_step(self) -> str:
         """Where in a step it is, or why that is not known; "" if the runs say neither."""
         return where(self.split, self.no_split)
 
     def sentence(self) -> str:
         """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`."""
-        said = [self.where] if self.where else []
+        said = [self.in_step] if self.in_step else []
         said.append(self.provenance())
         said += [f"noted on {note.at}: {note.text}" for note in self.notes]
         return "; ".join(said)

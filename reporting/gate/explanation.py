@@ -292,13 +292,15 @@ def why(
         f"{percent(found.change)}, {causes.sentence()}",
         *what_changed(causes, subject.series.runs),
         *notes(subject, night),
-        *where(subject, before, since, causes),
+        *lines_on_parts(subject, before, since, causes),
         *commands(subject, found, since_run or night),
         *lost_answers(subject),
     ]
 
 
-def where(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue], causes: Causes) -> list[str]:
+def lines_on_parts(
+    subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue], causes: Causes
+) -> list[str]:
     """Which part of a run has changed, by the parts of a step and what else stands beside the judged number."""
     lines = []
     if causes.split is not None:

@@ -359,7 +359,7 @@ def _of_change(episode: _Episode, references: References) -> _Explained:
     causes = causes_of(episode.before, episode.during, notes, metric)
     changed = tuple(change for change in causes.changed if _says_something(change, episode))
     split = causes.split
-    said = [causes.where] if causes.where else []
+    said = [causes.in_step] if causes.in_step else []
     noted = [f"noted on {note.at}: {note.text}" for note in notes]
     if changed:
         return _Explained(episode, Cause.CHANGE, "; ".join([Causes(None, changed, ()).sentence(), *noted, *said]))

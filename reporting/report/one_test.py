@@ -269,8 +269,8 @@ def _where(verdict: Verdict, latest: Envelope) -> str:
     said = []
     if verdict.kind is Kind.NODE and latest.nodes:
         said.append(f"node {' and '.join(latest.nodes)}")
-    if verdict.causes is not None and verdict.causes.where:
-        said.append(verdict.causes.where)
+    if verdict.causes is not None and verdict.causes.in_step:
+        said.append(verdict.causes.in_step)
     return "; ".join(said)
 
 
