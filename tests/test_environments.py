@@ -23,13 +23,6 @@ LISTS = sorted(ENVIRONMENTS.rglob("*.txt"))
 CONTAINERS = sorted(ENVIRONMENTS.glob("*/*Dockerfile"))
 
 
-def platforms_of(path: Path) -> set[str]:
-    """The platforms that a recipe's comment names: `Platforms: a, b`, up to a full stop or the end of the line."""
-    named = re.search(r"^#.*\bPlatforms: ([\w, ]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-    assert named, f"{path} names no platforms"
-    return set(named[1].replace(",", " ").split())
-
-
 def requirements(path: Path) -> dict[str, Requirement]:
     """What a list pins, by package; pip's own options are left out."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -53,9 +46,12 @@ def version_of(requirement: Requirement) -> str:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_other_files_of_an_environment_are_for_its_platforms(folder: str) -> None:
-    named = platforms_of(ENVIRONMENTS / folder / "requirements.txt")
+    named = prepare.platforms_of(ENVIRONMENTS / folder / "requirements.txt")
     for path in (ENVIRONMENTS / folder).iterdir():
-        assert path.name == "torch.txt" or platforms_of(path) <= named
+        if path.name != "torch.txt":
+            its_own = prepare.platforms_of(path)
+            assert its_own, f"{path} names no platforms"
+            assert set(its_own) <= set(named)
         assert re.search(r"^# Verified: ", path.read_text(encoding="utf-8"), re.MULTILINE), path
 
 
@@ -86,7 +82,9 @@ def test_the_oldest_python_of_each_environment_has_its_versions() -> None:
     for name, series in {"numpy": "1.24.", "h5py": "3.11.", "pillow": "10.4."}.items():
         assert version_of(ipu[name]).startswith(series)
     csx = requirements(ENVIRONMENTS / "csx" / "requirements.txt")
-    assert (version_of(csx["cerebras-pytorch"]), version_of(csx["torch"])) == ("2.10.0", "2.4.0")
+    text = (ROOT / "models" / "accelerators" / "csx.py").read_text(encoding="utf-8")
+    assert re.findall(r'^VERIFIED = "(.*)"$', text, re.MULTILINE) == [version_of(csx["cerebras-pytorch"])]
+    assert version_of(csx["torch"]) == "2.4.0"
 
 
 def test_the_cpu_environment_has_the_torch_that_the_suite_is_tested_with() -> None:
@@ -118,11 +116,8 @@ def test_containers_pass_hadolint() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_environment_file_of_alps_is_toml_with_the_hook_that_the_platform_wants() -> None:
-    edf = tomllib.loads((ENVIRONMENTS / "cuda" / "alps.toml").read_text(encoding="utf-8"))
-    assert edf["annotations"]["com"]["hooks"]["aws_ofi_nccl"]["enabled"] == "true"
-    assert edf["image"].startswith("${")
-    assert edf["mounts"]
+def test_the_environment_file_of_alps_is_toml() -> None:
+    assert tomllib.loads((ENVIRONMENTS / "cuda" / "alps.toml").read_text(encoding="utf-8"))["mounts"]
 
 
 def test_the_same_image_of_nvidia_is_under_both_containers_of_the_gh200() -> None:
@@ -133,4 +128,7 @@ def test_the_same_image_of_nvidia_is_under_both_containers_of_the_gh200() -> Non
 
 def test_a_platform_without_an_environment_has_no_pins() -> None:
     assert prepare.pins("mine") == {}
-    assert prepare.pins("archer2_mi210")["amdsmi"].startswith("amdsmi==6.3")  # the machine's ROCm is 6.3
+
+
+def test_the_list_for_rocm_has_the_amdsmi_of_the_machines_rocm() -> None:
+    assert prepare.pins("archer2_mi210")["amdsmi"].startswith("amdsmi==6.3")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from platforms.commands import prepare
+
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("harness", "platforms", "models", "pipeline", "reporting")
 
@@ -158,6 +160,5 @@ def test_rooms_and_files_named_in_the_house_exist():
 def test_every_platform_has_exactly_one_environment():
     """The first line of a list of environments/ names its platforms: a new one is added there."""
     lists = [ROOT / "environments" / "constraints.txt", *(ROOT / "environments").glob("*/requirements.txt")]
-    first_lines = [path.read_text().splitlines()[0].removeprefix("# Platforms: ") for path in lists]
-    named = [name for line in first_lines for name in line.split(", ")]
+    named = [name for path in lists for name in prepare.platforms_of(path)]
     assert sorted(named) == sorted(path.stem for path in (ROOT / "platforms").glob("*.yaml"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 import time
@@ -151,11 +152,17 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
     return replace(spec, threads_per_rank=None, archive=code)  # it may use all threads
 
 
+def platforms_of(recipe: Path) -> tuple[str, ...]:
+    """Return the platforms that a comment of a recipe names: `Platforms: a, b`, up to a full stop or the line's end."""
+    named = re.search(r"^#.*\bPlatforms: ([\w, ]+)", recipe.read_text(encoding="utf-8"), re.MULTILINE)
+    return () if named is None else tuple(named[1].replace(",", " ").split())
+
+
 def pins(name: str, folder: Path = ENVIRONMENTS) -> dict[str, str]:
     """Return what the environment of a platform pins, as `h5py==3.16.0` by the package's name; none: {}."""
     for file in sorted(folder.glob("*/requirements.txt")):
-        first, *lines = file.read_text(encoding="utf-8").splitlines()
-        if name in first.removeprefix("# Platforms:").replace(",", " ").split():
+        if name in platforms_of(file):
+            lines = file.read_text(encoding="utf-8").splitlines()
             return {line.partition("==")[0]: line for line in lines if "==" in line and not line.startswith("#")}
     return {}
 
@@ -163,7 +170,8 @@ def pins(name: str, folder: Path = ENVIRONMENTS) -> dict[str, str]:
 def make_environment(platform: Platform, more: Sequence[str]) -> None:
     """Make a venv in work_dir. The login node makes it, since compute nodes often have no network.
 
-    It gets the versions of the platform's folder in environments/, if it has one, else the newest.
+    It gets those of PACKAGES that are missing, in the versions of the platform's folder in environments/ if it has one,
+    else the newest.
 
     Raises RefusedError, with the missing thing and its cure, where no venv can be made.
     """
