@@ -11,12 +11,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from models import cgroups, contention, errors
+from models import cgroups, contention, errors, meter
+from models.accelerators import FAMILIES
 from models.meter import GATE_EXIT_CODE, LINE_BYTES, Meter, Solo, Wire
-from platforms.job import WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
+from platforms.config.schema import Unit
+from platforms.job import DEVICE_UNITS, WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
 from platforms.results import gates
 from platforms.results.log_reader import LogReader, Progress
 from reporting.history.run_facts import doubts_of
@@ -360,3 +363,13 @@ def test_the_words_of_the_doubts_are_those_of_the_jobs_own_warnings() -> None:
     warnings = contention.join([counted], on_cpu=True).warnings
     assert len(warnings) == 4
     assert list(doubts_of({"warnings": warnings})) == ["not alone", "crowded", "throttled", "throttled"]
+
+
+def test_each_unit_of_layouts_is_a_device_that_models_can_train_on() -> None:
+    assert set(DEVICE_UNITS) == set(get_args(Unit))
+    assert {unit.family for unit in DEVICE_UNITS.values()} == set(FAMILIES)
+
+
+def test_both_sides_have_the_same_numbers_of_a_split() -> None:
+    """They share the wire and no code."""
+    assert meter.SPLIT == gates.SPLIT

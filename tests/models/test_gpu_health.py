@@ -58,7 +58,7 @@ def test_health_of_an_nvidia_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert health is not None
     assert (health["clock_mhz"], health["memory_clock_mhz"], health["temperature_c"]) == (1410, 1593, 61)
     assert health["power_w"] == 399.5
-    assert health["power_limit_w"] is health["ecc_uncorrected"] is None
+    assert {health[name] for name in ("power_limit_w", "ecc_uncorrected")} == {None}
     assert health["throttled"] == ["power cap", "hardware thermal"]
     assert gpu_health.nvml_health(None, None) is None
 
@@ -107,9 +107,8 @@ def test_health_of_an_mi300(monkeypatch: pytest.MonkeyPatch) -> None:
     assert health is not None
     assert health["power_w"] == 749
     assert health["throttled"] == ["power cap", "memory thermal"]
-    assert (
-        health["clock_mhz"] is health["temperature_c"] is health["power_limit_w"] is health["ecc_uncorrected"] is None
-    )
+    missing = ("clock_mhz", "temperature_c", "power_limit_w", "ecc_uncorrected")
+    assert {health[name] for name in missing} == {None}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_no_power_is_not_0_watts(monkeypatch: pytest.MonkeyPatch, current: objec
     smi(monkeypatch, gpu)
     health = gpu_health.amd_smi_health("0000:c9:00")
     assert health is not None
-    assert health["power_w"] is health["power_limit_w"] is None
+    assert {health[name] for name in ("power_w", "power_limit_w")} == {None}
 
 
 def test_without_a_driver_health_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
