@@ -66,7 +66,9 @@ class CommonKeys(BaseModel):
     configurations: Configurations = Field(("gbs32", "tuned"), description="which configurations run")
     size: Literal["smoke", "quick", "subset", "full"] = Field("quick", description="how much is trained")
     dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = Field(
-        "auto", description="number format of `tuned`; auto: the best that the device computes in"
+        "auto",
+        description="number format of `tuned`, and under `benchmarks:` also in place of a preset's; auto: the best "
+        "that the device computes in",
     )
     launcher: Annotated[Literal["auto", "none", "torchrun", "srun", "poprun"], NoMpiLauncher] = Field(
         "auto", description="what starts the ranks of a job"
