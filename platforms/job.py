@@ -643,7 +643,9 @@ def split_refusal(summary: Mapping[str, object]) -> str | None:
     if not isinstance(reason, str):
         return None
     plain = "".join(letter if letter.isprintable() else "?" for letter in " ".join(reason.split()))
-    return plain[:LONGEST_REASON] or None
+    if len(plain) > LONGEST_REASON:
+        plain = f"{plain[: LONGEST_REASON - 1]}…"
+    return plain or None
 
 
 def _sum_of_known(values: Sequence[float | None]) -> float | None:

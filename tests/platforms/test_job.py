@@ -23,6 +23,7 @@ from platforms.job import (
     Window,
     job_name,
     setting_of,
+    split_refusal,
     state_of_exit,
 )
 
@@ -214,6 +215,11 @@ def test_a_rank_may_drive_several_devices(
     spec = JobSpec("n", "t", "p", shape, (), "resnet50", time_limit_s=1800, **several)
     assert (spec.replicas, spec.ranks, spec.ranks_per_node) == (replicas, ranks, ranks // shape.nodes)
     assert spec.device_hours == shape.devices / 2
+
+
+def test_a_reason_that_is_cut_says_so() -> None:
+    assert split_refusal({"no_split": "word " * 40}) == ("word " * 40).strip()
+    assert split_refusal({"no_split": "word " * 41}) == f"{('word ' * 40)[:199]}…"
 
 
 # --- the three numbers ---
