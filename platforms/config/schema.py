@@ -37,6 +37,7 @@ from platforms.config.values import (
     Mark,
     Name,
     NoMpiLauncher,
+    NoOtherDeviceName,
     Option,
     PlainFolder,
     Seconds,
@@ -98,7 +99,7 @@ class PlatformFile(CommonKeys):
     """One platform of hpc-ml-bench: where benchmarks run, and how. The file's name is the platform's name and mark."""
 
     scheduler: Name = Field("local", description="what starts jobs there")
-    device: Literal["auto", "cpu", "gpu", "ipu", "csx"] = Field(
+    device: Annotated[Literal["auto", "cpu", "gpu", "ipu", "csx"], NoOtherDeviceName] = Field(
         "auto", description="device family; auto: what this machine has (scheduler local only)"
     )
     marks: Annotated[tuple[Mark, ...], Unique] = Field((), description="pytest marks beside the platform's own name")

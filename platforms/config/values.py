@@ -38,6 +38,11 @@ _NO_QUANTITY = "{!r} is no quantity (write a number with a unit of Kubernetes, a
 
 
 MPI_LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun")
+OTHER_DEVICE_NAMES: Mapping[str, tuple[str, ...]] = {  # by the suite's word for such a device
+    "gpu": ("amd", "cuda", "hip", "nvidia", "rocm"),
+    "ipu": ("graphcore",),
+    "csx": ("cerebras", "cs2", "cs3", "wafer", "wse"),
+}
 
 
 def no_mpi_launcher(value: object) -> object:
@@ -47,6 +52,14 @@ def no_mpi_launcher(value: object) -> object:
             f"{value!r} is not one of ours (on Slurm write srun, which starts the ranks of MPI programs; elsewhere "
             f"write {value} into the test's own command, with launcher='none': docs/foreign-loops.md)"
         )
+    return value
+
+
+def no_other_device_name(value: object) -> object:
+    """Return the value of `device:`. Raises ValueError with the suite's word if it is another name of such a device."""
+    for ours, others in OTHER_DEVICE_NAMES.items():
+        if isinstance(value, str) and value.lower() in others:
+            raise ValueError(f"{value!r} is not one of ours (write {ours})")
     return value
 
 
@@ -404,6 +417,7 @@ ManifestPath = Annotated[str, AfterValidator(_manifest_path)]
 Absolute = Annotated[str, BeforeValidator(text_of), AfterValidator(_filled), AfterValidator(_absolute), SCALAR]
 Unique = AfterValidator(_unique)
 NoMpiLauncher = BeforeValidator(no_mpi_launcher)
+NoOtherDeviceName = BeforeValidator(no_other_device_name)
 Some = AfterValidator(_some)
 HasDefault = AfterValidator(_has_default)
 

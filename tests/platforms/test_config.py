@@ -335,6 +335,8 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("layouts: {default: [1x4, 1x4]}\n", "1: layouts.default: 1x4 is written twice (keep one)"),
         ("configurations: [tuned, quick]\n", "1: configurations[1]: 'quick' is not one of gbs32, tuned"),
         ("configurations: tuned\n", "1: configurations: needs a list, as in [a, b], not 'tuned'"),
+        ("device: rocm\n", "1: device: 'rocm' is not one of ours (write gpu)"),
+        ("device: Cerebras\n", "1: device: 'Cerebras' is not one of ours (write csx)"),
         ("launcher: mpirun\n", "1: launcher: 'mpirun' is not one of ours (on Slurm write srun"),
         ("max_running: 0\n", "1: max_running: '0' is too small (at least 1)"),
         ("poll_s: 0\n", "1: poll_s: '0' is too small (more than 0)"),
