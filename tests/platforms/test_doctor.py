@@ -71,7 +71,11 @@ def steps(printed: str) -> list[tuple[str, str]]:
     ("keys", "message"),
     [
         ({"work_dir": "/work/${site.group}"}, "write `values: {group: …}` into "),
-        ({"until": "2020-01-31"}, "this machine ended on 2020-01-31"),
+        (
+            {"until": "2020-01-31"},
+            "`pytest -m it --dry-run` still shows its jobs. If the file is a copy for a",
+        ),
+        ({"until": "2020-01-31", "work_dir": "/work/${site.group}"}, "this machine ended on 2020-01-31"),
     ],
 )
 def test_a_file_that_cannot_be_used_yet(

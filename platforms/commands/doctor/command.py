@@ -87,12 +87,15 @@ def _take(title: str, step: Callable[[], StepResult]) -> bool:
 
 def _file(platform: Platform, site: Path) -> StepResult:
     """Check that the file, which could be read, has all values, and that the machine has not ended."""
+    ended = platform.ended_by(datetime.date.today())
+    if ended is not None:
+        raise RefusedError(
+            f"{ended}; `pytest -m {platform.name} --dry-run` still shows its jobs. If the file is a copy for a "
+            "machine of yours, remove `until:` from it"
+        )
     if platform.missing:
         lines = ", ".join(f"{key}: …" for key in platform.missing)
         raise RefusedError(f"{platform.source} needs values: write `values: {{{lines}}}` into {site / 'site.yaml'}")
-    ended = platform.ended_by(datetime.date.today())
-    if ended is not None:
-        raise RefusedError(ended)
     return StepResult(f"{platform.source}: scheduler {platform.scheduler}, {platform.device}")
 
 
