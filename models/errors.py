@@ -62,8 +62,8 @@ class ImpossibleRequest(CommandError):
     gate = "request"
 
 
-def first_line(error: BaseException) -> str:
-    return (str(error).strip() or "no text").splitlines()[0]
+def first_line(message: object) -> str:
+    return (str(message).strip() or "no text").splitlines()[0]
 
 
 def with_message(sentence: str, error: BaseException) -> str:

@@ -261,7 +261,6 @@ class Meter:
         self.micro_batches = micro_batches
         self.steps_per_batch = steps_per_batch
         self.no_split = no_split
-        self.device_latency_s: Mapping[str, Any] | None = None  # the vendor's own figures, if it has some
         self.mode = mode
         self.clock = clock or HostClock(now)
         self.group = group or Solo()
@@ -274,7 +273,7 @@ class Meter:
         self.data_samples = data_samples
         self.data_resident = data_resident
         self.watch = watch
-        self.beside: dict[str, Any] = {}  # more values of the summary, from the device's own software (docs/wire.md)
+        self.of_vendor: dict[str, Any] = {}  # more keys of the summary, from the device's own software (docs/wire.md)
         self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
         # One entry for each batch since the last edge of a window, where the marks and losses of a device are read.
         self._waits = array("d")
@@ -378,8 +377,10 @@ class Meter:
     def worked(self, seconds: float) -> None:
         """Say for how long the device worked on this batch, by its own counters: the rest of the call is the copy.
 
-        For a host that calls the device and waits for it, with HostClock.
+        For a host that calls the device and waits for it, with HostClock. Raises ValueError with another clock.
         """
+        if self.clock.apart:
+            raise ValueError("worked() is for a host that waits for its device; the marks of this clock are no seconds")
         self._device_s = seconds
 
     def loss(self, value: Any) -> None:
@@ -591,7 +592,7 @@ class Meter:
         }
         ranks = self.group.gather(mine)
         as_given = {
-            **self.beside,
+            **self.of_vendor,
             "health": health,
             "contention": contention,
             "attainable_flops": attainable_flops,
@@ -602,8 +603,6 @@ class Meter:
             as_given["compile_cache"] = "miss" if "miss" in caches else "hit"
         if self.no_split is not None:
             as_given["no_split"] = self.no_split
-        if self.device_latency_s is not None:
-            as_given["device_latency_s"] = self.device_latency_s
         if self.group.rank == 0:
             self._exit_code = self._conclude(ranks, as_given)
         self._exit_code = int(self.group.gather(self._exit_code)[0])
@@ -627,13 +626,15 @@ class Meter:
         if self.folder is None:
             return []
         window_of = {w["first"] + i: index for index, w in enumerate(self._closed) for i in range(w["steps"])}
-        whole = self.no_split is not None
+        has_split = self.no_split is None
+        columns = ["step", "window", *SPANS] if has_split else ["step", "window", *SPANS, "whole"]
+        row = "{},{},{:.9f},{:.9f},{:.9f}\n" if has_split else "{},{},,,,{:.9f}\n"
         try:
             with gzip.open(os.path.join(self.folder, f"steps-rank{self.group.rank}.csv.gz"), "wt") as file:
-                file.write("step,window,wait,h2d,busy" + whole * ",whole" + "\n")
-                row = "{},{},,,,{:.9f}\n" if whole else "{},{},{:.9f},{:.9f},{:.9f}\n"
+                file.write(",".join(columns) + "\n")
                 for step, spans in enumerate(zip(*self._spans)):
-                    file.write(row.format(step, window_of.get(step, ""), *([sum(spans)] if whole else spans)))
+                    seconds = spans if has_split else (sum(spans),)
+                    file.write(row.format(step, window_of.get(step, ""), *seconds))
         except OSError as error:
             return [f"the steps of rank {self.group.rank} were not written: {error}"]
         return []
@@ -664,7 +665,7 @@ class Meter:
         warnings = list(dict.fromkeys(itertools.chain(*not_none("warnings"))))
         if self.peak_flops is None or self.flop_per_sample is None:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
-        warnings.extend(_on_vendor(self.beside.get("vendor_throughput"), windows))
+        warnings.extend(_on_vendor(self.of_vendor.get("vendor_throughput"), windows))
         slowest = longest_stall = None
         total: dict[str, Any] = {"wall_s": math.fsum(w["wall_s"] for w in windows), "stall_s": None, "compute_s": None}
         if self.no_split is None:

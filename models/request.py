@@ -100,10 +100,12 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
     shape = options.shape or size.shape
     largest_batch = largest_local_batch(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))
     tuned_batch = min(largest_batch, of_family(benchmark.TUNED_BATCH, accelerator))
-    if accelerator.accumulates:  # its program cuts each step into micro-batches of this size
-        largest_batch = tuned_batch
+    # A program of its own cuts each step into micro-batches of the size that suits it.
+    micro_batch_limit = tuned_batch if accelerator.accumulates else largest_batch
     replicas = _replicas(options, accelerator, world)
-    global_batch, accumulation = _batches(options, size, configuration, replicas, largest_batch, tuned_batch)
+    global_batch, accumulation = _batches(
+        options, size, configuration, replicas, accelerator.accumulates, micro_batch_limit, tuned_batch
+    )
     warmup_steps = size.warmup_steps if options.warmup_steps is None else options.warmup_steps
     steps_per_window = options.steps_per_window or size.steps_per_window or 0
     return Request(
@@ -228,14 +230,16 @@ def _batches(
     options: argparse.Namespace,
     size: Size,
     configuration: Configuration,
-    ranks: int,
-    largest_local: int,
+    copies: int,
+    drives_devices: bool,
+    micro_batch_limit: int,
     tuned_local: int,
 ) -> Tuple[int, int]:
     """Return the global batch size and the number of micro-batches of a step.
 
     The options have precedence over the size's batch, and that over the configuration's. A global batch is cut into as
-    few micro-batches as let a rank's memory hold one, unless --accumulation-steps gives their number.
+    few micro-batches as let none be larger than `micro_batch_limit`, unless --accumulation-steps gives their number.
+    copies: of the model, each trained on a micro-batch at a time.
     """
     if options.global_batch_size and options.local_batch_size:
         raise ImpossibleRequest("--global-batch-size and --local-batch-size say the same thing twice; give one of them")
@@ -246,18 +250,21 @@ def _batches(
     total = options.global_batch_size or configuration.global_batch
 
     if local or not total:  # the local batch is given, so the global one follows from it
-        return int(local or tuned_local) * ranks * micro_batches, micro_batches
+        return int(local or tuned_local) * copies * micro_batches, micro_batches
 
-    if total % (ranks * micro_batches):
-        possible_ranks = [str(n) for n in range(1, total + 1) if total % (n * micro_batches) == 0]
-        use_ranks = f"{', '.join(possible_ranks)} ranks, or " if possible_ranks else ""
+    if total % (copies * micro_batches):
+        possible = ", ".join(str(n) for n in range(1, total + 1) if total % (n * micro_batches) == 0)
+        unit, advice = "rank(s)", f"{possible} ranks, or "
+        if drives_devices:
+            unit, advice = "replica(s)", f"--replicas {possible.replace(', ', ' or ')}, or "
         raise ImpossibleRequest(
-            f"a global batch size of {total} does not divide by {ranks} rank(s) x {micro_batches} accumulation "
-            f"step(s); use {use_ranks}a --global-batch-size that is a multiple of {ranks * micro_batches}"
+            f"a global batch size of {total} does not divide by {copies} {unit} x {micro_batches} accumulation "
+            f"step(s); use {advice if possible else ''}a --global-batch-size that is a multiple of "
+            f"{copies * micro_batches}"
         )
     if not options.accumulation_steps:
-        share = total // ranks
-        while share % micro_batches or share // micro_batches > largest_local:
+        share = total // copies
+        while share % micro_batches or share // micro_batches > micro_batch_limit:
             micro_batches += 1
     return int(total), micro_batches
 

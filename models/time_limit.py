@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Optional, Tuple
 
 from models.errors import ImpossibleRequest
 from models.meter import MOST_STEPS
@@ -18,25 +19,25 @@ class TimeLimit:
     def __init__(self, setup: TrainingSetup, ranks: Ranks) -> None:
         self._setup = setup
         self._ranks = ranks
-        self._first_done = 0.0  # optimiser steps after the first batch that ends one
-        self._first_done_s = 0.0  # and when that was
+        self._first: Optional[Tuple[int, float]] = None  # optimiser steps of the first batch, and when they were done
 
-    def after(self, steps_done: float) -> None:
-        """`steps_done` optimiser steps are done. Raises ImpossibleRequest, on every rank, at the end of the warm-up.
+    def after(self, steps: int) -> None:
+        """Take note that so many optimiser steps are done. Raises ImpossibleRequest, on all ranks, after the warm-up.
 
-        The first step is not counted, because in it libraries set themselves up and search for algorithms.
+        The first batch is not timed, because in it libraries set themselves up and search for algorithms. So a warm-up
+        of one batch is not checked.
         """
         limit_s = self._setup.options.time_limit_s
         warmup_steps = self._setup.request.warmup_steps
-        is_first = steps_done >= 1 and not self._first_done
-        if limit_s is None or not (is_first or steps_done == warmup_steps):
+        if limit_s is None or steps > warmup_steps or (self._first is not None and steps < warmup_steps):
             return
         self._setup.accelerator.synchronize()
         now_s = time.perf_counter()
-        if is_first:
-            self._first_done, self._first_done_s = steps_done, now_s
+        if self._first is None:
+            self._first = (steps, now_s)
             return
-        step_s = (now_s - self._first_done_s) / (steps_done - self._first_done)
+        first_steps, first_s = self._first
+        step_s = (now_s - first_s) / (steps - first_steps)
         own_times = (now_s - self._setup.started_s, step_s)
         elapsed_s, step_s = (max(times) for times in zip(*self._ranks.gather(own_times)))
         check_time(self._setup.request, elapsed_s, step_s, limit_s)

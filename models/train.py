@@ -138,8 +138,9 @@ def loop(setup: TrainingSetup, ranks: Ranks, meter: Meter, step: TrainingStep) -
             losses.append(loss)
 
         # Once the warm-up is over: would the run take longer than it may?
-        steps_done = (number + 1) * request.steps_per_batch / request.batches_per_step
-        time_limit.after(steps_done)
+        steps, batches_left_over = divmod(number + 1, request.batches_per_step)
+        if not batches_left_over:
+            time_limit.after(steps * request.steps_per_batch)
     return losses
 
 

@@ -138,6 +138,9 @@ def doubts(request: Request, benchmark: Benchmark, accelerator: Accelerator, opt
     if request.accumulation_steps > 1 and not options.accumulation_steps and not accelerator.accumulates:
         micro_batches = f"{request.accumulation_steps} micro-batches of {request.local_batch_size}"
         warnings.append(f"a rank's share of each step in {micro_batches}: more does not fit into the memory")
+    if options.time_limit_s is not None and 1 < request.steps_per_batch == request.warmup_steps:
+        warmup = f"the warm-up is one batch of {request.warmup_steps} steps"
+        warnings.append(f"--time-limit-s was not checked: {warmup}; use --warmup-steps {2 * request.warmup_steps}")
     if options.no_augment:
         warnings.append("no augmentation: less decoding work than the benchmark's")
     return warnings

@@ -91,18 +91,18 @@ class Csx(DrivenByProgram):
 
 def import_package() -> Any:
     """Import cerebras.pytorch. Raises ImpossibleRequest, with where it comes from."""
-    old = "is of a release that CS-2s had, with other functions; where the cluster runs a newer release"
+    old = f"as CS-2s had it, and models/ needs {VERIFIED}. If the cluster runs that release, {INSTALL}"
     try:
         package = importlib.import_module("cerebras.pytorch")
         if package.__version__.startswith(("2.1.", "2.2.")):
-            raise ImpossibleRequest(f"cerebras.pytorch {package.__version__} in {sys.executable} {old}, {INSTALL}")
+            raise ImpossibleRequest(f"{sys.executable} has cerebras.pytorch {package.__version__}, {old}")
         return package
     except ImportError as error:
         if importlib.util.find_spec("cerebras_pytorch"):
-            raise ImpossibleRequest(f"cerebras_pytorch in {sys.executable} {old}, {INSTALL}") from error
+            raise ImpossibleRequest(f"{sys.executable} has cerebras_pytorch, {old}") from error
         raise ImpossibleRequest(
-            f"cerebras.pytorch cannot be imported in {sys.executable} ({error}), and only with it, on a user node of a "
-            f"Cerebras cluster, can a CS system be used: {INSTALL}"
+            f"--device csx needs cerebras.pytorch, which cannot be imported in {sys.executable} ({error}). On a user "
+            f"node of a Cerebras cluster, {INSTALL}"
         ) from error
 
 

@@ -20,7 +20,7 @@ from models.world import World
 
 # They hide GPUs from HIP one after the other: each counts from 0 in what the one before it leaves. HIP reads the last
 # one only if HIP_VISIBLE_DEVICES is not set.
-ROCM_VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+ROCM_VARIABLES: Tuple[str, ...] = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 class Cuda(OneDevicePerRank):
@@ -51,7 +51,7 @@ class Cuda(OneDevicePerRank):
         visible = self.count()
         is_bound = visible == 1 and world.launcher in ("slurm", "openmpi", "pmi")
         if world.local_size > visible and not is_bound:
-            variables = ROCM_VARIABLES if self.type == "rocm" else ["CUDA_VISIBLE_DEVICES"]
+            variables = ROCM_VARIABLES if self.type == "rocm" else ("CUDA_VISIBLE_DEVICES",)
             raise ImpossibleRequest(
                 f"{world.local_size} ranks on this node and {visible} accelerator(s) that torch sees; start at most "
                 f"{visible}, or look at {hidden_by(variables)} and at what the job asked for"
@@ -62,8 +62,8 @@ class Cuda(OneDevicePerRank):
     def dtypes(self) -> Tuple[str, ...]:
         properties = torch.cuda.get_device_properties(self.device)
         if self.type == "rocm":  # bf16 matrix instructions came with the MI100, gfx908; TF32 is not in stock ROCm torch
-            modern = not re.match(r"gfx(8|900|906)", getattr(properties, "gcnArchName", "gfx9"))
-            return ("bf16", "fp16", "fp32") if modern else ("fp16", "fp32")
+            has_bf16 = not re.match(r"gfx(8|900|906)", getattr(properties, "gcnArchName", "gfx9"))
+            return ("bf16", "fp16", "fp32") if has_bf16 else ("fp16", "fp32")
         if properties.major >= 8:
             return ("bf16", "fp16", "tf32", "fp32")
         return ("fp16", "fp32") if properties.major >= 6 else ("fp32",)
@@ -176,20 +176,22 @@ def no_gpu_text() -> str:
             "--index-url https://download.pytorch.org/whl/cu128 (AMD: …/whl/rocm6.3), or use --device cpu"
         )
     if torch.version.hip:
-        tool, advice = "rocm-smi", f"look at {hidden_by(ROCM_VARIABLES)}"
-        if sum(bool(os.environ.get(name)) for name in ROCM_VARIABLES) > 1:
-            advice += ", where HIP counts from 0 among the GPUs that ROCR_VISIBLE_DEVICES leaves: set one of them only"
+        tool, variables = "rocm-smi", ROCM_VARIABLES
     else:
-        tool, advice = "nvidia-smi", f"look at {hidden_by(['CUDA_VISIBLE_DEVICES'])}"
-    return (
-        f"torch {torch.__version__} sees no GPU: run {tool} on the node for the driver, {advice}, and at what the job "
-        "asked the scheduler for"
+        tool, variables = "nvidia-smi", ("CUDA_VISIBLE_DEVICES",)
+    text = (
+        f"torch {torch.__version__} sees no GPU: run {tool} on the node for the driver, look at "
+        f"{hidden_by(variables)}, and at what the job asked the scheduler for"
     )
+    if sum(bool(os.environ.get(name)) for name in variables) > 1:
+        text += ". Set one of them only: HIP counts from 0 among the GPUs that ROCR_VISIBLE_DEVICES leaves"
+    return text
 
 
 def hidden_by(variables: Sequence[str]) -> str:
     """Return the variables that hide GPUs from this process, with their values."""
-    return ", ".join(f"{name} (now {os.environ.get(name, 'not set')!r})" for name in variables)
+    values = {name: os.environ.get(name) for name in variables}
+    return ", ".join(f"{name} (not set)" if value is None else f"{name}={value!r}" for name, value in values.items())
 
 
 def driver_version() -> Optional[str]:

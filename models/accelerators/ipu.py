@@ -19,7 +19,9 @@ from models.world import World
 # Optimiser steps of one call: the host is asked less often, the learning rate stays for as many steps. A warm-up of 10
 # steps still has two calls, of which --time-limit-s needs the second.
 STEPS_PER_CALL = 5
-MEMORY_BYTES = {1: 1216 * 256 * 1024, 2: 1472 * 624 * 1024, 21: 1472 * 624 * 1024}  # tiles x memory of a tile
+# Tiles x memory of a tile, by ipuHardwareVersion(): the number of Poplar's targets ipu1, ipu2, ipu21
+# (popart_compiler/source/CodeletsCompilation.cpp).
+MEMORY_BYTES = {1: 1216 * 256 * 1024, 2: 1472 * 624 * 1024, 21: 1472 * 624 * 1024}
 BOW_FLOPS = {"fp16": 350e12, "fp32": 87.5e12}  # Bow-2000's data sheet, per IPU
 
 

@@ -97,7 +97,7 @@ class CsxStep:
         schedule = scheduler_of(cstorch, optimizer, make_schedule(setup).rate, steps)
         read = functools.partial(read_batches, setup.name, setup.options.data_dir, request)
         if setup.options.measure_loader:
-            self.meter.beside["loader_throughput"] = loader_alone(read, request.steps_per_window)
+            self.meter.of_vendor["loader_throughput"] = loader_alone(read, request.steps_per_window)
         self.executor = cstorch.utils.data.DataExecutor(cstorch.utils.data.DataLoader(read), num_steps=steps)
 
         def step(samples: Any, targets: Any) -> Any:
@@ -163,7 +163,7 @@ class CsxStep:
         rates = self.executor.profiler.rate_tracker
         samples = self.counted[0] - self.counted_in_warmup[0]
         seconds = self.counted[1] - self.counted_in_warmup[1]
-        self.meter.beside["vendor_throughput"] = {
+        self.meter.of_vendor["vendor_throughput"] = {
             "windows": samples / seconds if seconds > 0 else None,
             "rate": rates.rate,
             "global_rate": rates.global_rate,

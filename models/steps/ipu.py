@@ -22,9 +22,12 @@ from models.steps.ipu_program import (
     cache_folder,
     cut_of,
     executables,
-    explained,
+    failed_step,
     make_optimizer,
     make_options,
+    not_compiled,
+    refuse_impossible,
+    replicas_of,
 )
 from models.training_setup import TrainingSetup, make_schedule
 
@@ -49,6 +52,8 @@ class IpuStep:
         self.meter = meter
         self.inputs = inputs
         self.rate = make_schedule(setup).rate
+        refuse_impossible(setup)
+        self.replicas: Optional[Tuple[int, int]] = replicas_of(poptorch, request)
 
         # The model. Every rank draws the same weights.
         torch.manual_seed(request.seed)
@@ -61,8 +66,7 @@ class IpuStep:
         self.set_rate(0)
 
         # Compile: forward, backward and update become one program, before the first window.
-        options, replicas = make_options(poptorch, setup)
-        self.replicas: Optional[Tuple[int, int]] = replicas
+        options = make_options(poptorch, request)
         folder = cache_folder(setup)
         options.enableExecutableCaching(folder)
         self.program = poptorch.trainingModel(NetWithLoss(poptorch, self.net, setup), options, self.optimizer)
@@ -71,7 +75,7 @@ class IpuStep:
         try:
             self.program.compile(*blank_batch(setup))
         except poptorch.Error as error:
-            raise explained(poptorch, error, compiling=True) from error
+            raise not_compiled(poptorch, error) from error
         self.compile_s: Optional[float] = time.perf_counter() - begin_s
         # PopART writes <hash>.popef exactly when it compiled, and never when it loaded (popart, popx/devicex.cpp,
         # Devicex::prepare). The folder belongs to this program alone, and the ranks list it before one of them can have
@@ -94,7 +98,7 @@ class IpuStep:
         try:
             losses = self.program(samples, targets)
         except self.poptorch.Error as error:
-            raise explained(self.poptorch, error, compiling=False) from error
+            raise failed_step(self.poptorch, error) from error
         self.tell_split(began_s, time.time())
 
         # Each replica returns the sum over its micro-batches.
@@ -102,7 +106,7 @@ class IpuStep:
 
     def trained(self) -> Any:
         """Return the net with the weights of the IPUs, which are released."""
-        self.meter.device_latency_s = {
+        self.meter.of_vendor["device_latency_s"] = {
             name: dict(zip(("min", "max", "mean"), getattr(self.program, function)()))
             for name, function in LATENCIES.items()
         }

@@ -6,13 +6,22 @@ ipu.py compiles it and calls it.
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, FrozenSet, List, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
 import torch
 
 from models.accelerators.ipu import imported
 from models.dtypes import FP16_LOSS_SCALE
-from models.errors import CommandError, CompileFailed, DeviceOutOfMemory, ImpossibleRequest, MachineFailed, with_message
+from models.errors import (
+    CommandError,
+    CompileFailed,
+    DeviceOutOfMemory,
+    ImpossibleRequest,
+    MachineFailed,
+    first_line,
+    with_message,
+)
+from models.request import Request
 from models.settings import shape_text
 from models.training_setup import TrainingSetup
 
@@ -38,7 +47,7 @@ def cut_of(setup: TrainingSetup) -> Tuple[str, ...]:
     return CUTS[(setup.name, ipus)]
 
 
-def check(setup: TrainingSetup) -> None:
+def refuse_impossible(setup: TrainingSetup) -> None:
     """Raise ImpossibleRequest for what PopTorch or PopART would refuse later."""
     request = setup.request
     # A stage for each IPU's forward pass, and one for each IPU but the last for its backward pass
@@ -56,34 +65,43 @@ def check(setup: TrainingSetup) -> None:
         )
 
 
-def make_options(poptorch: Any, setup: TrainingSetup) -> Tuple[Any, Tuple[int, int]]:
-    """Return PopTorch's options, and the replicas of the whole job with the IPUs of each as they say it.
+def replicas_of(poptorch: Any, request: Request) -> Tuple[int, int]:
+    """Return the replicas of the whole job and the IPUs of each: poprun's own numbers, else those asked for.
 
-    Under poprun its popdist knows the replicas of each process, and an option may not say them again.
+    Raises ImpossibleRequest where poprun was started with others, or where no device has so many IPUs.
     """
-    request = setup.request
-    check(setup)
     asked = (request.replicas, request.devices_per_replica)
-    if any(name.startswith("POPDIST_") for name in os.environ):
+    if is_under_poprun():
         popdist = imported("popdist")
-        options = imported("popdist.poptorch").Options(ipus_per_replica=request.devices_per_replica)
-        trained_on = (int(popdist.getNumTotalReplicas()), int(popdist.getNumIpusPerReplica()))
-        if trained_on != asked:
+        started = (int(popdist.getNumTotalReplicas()), int(popdist.getNumIpusPerReplica()))
+        if started != asked:
             raise ImpossibleRequest(
-                f"poprun was started with {trained_on[0]} replicas of {trained_on[1]} IPU(s), and {asked[0]} of "
+                f"poprun was started with {started[0]} replicas of {started[1]} IPU(s), and {asked[0]} of "
                 f"{asked[1]} were asked for: let --num-replicas and --ipus-per-replica of poprun agree with --replicas "
                 "and --devices-per-replica"
             )
+        return started
+    replicas = request.replicas // request.world_size  # of this process
+    ipus = replicas * request.devices_per_replica
+    if not poptorch.ipuHardwareIsAvailable(ipus):
+        raise ImpossibleRequest(
+            f"{replicas} replica(s) of {request.devices_per_replica} IPU(s) need {ipus}, and PopTorch sees no device "
+            "of as many: see `gc-info -l`, or give another --replicas"
+        )
+    return asked
+
+
+def is_under_poprun() -> bool:
+    return any(name.startswith("POPDIST_") for name in os.environ)
+
+
+def make_options(poptorch: Any, request: Request) -> Any:
+    """Return PopTorch's options. Under poprun its popdist sets the replicas of each process."""
+    if is_under_poprun():
+        options = imported("popdist.poptorch").Options(ipus_per_replica=request.devices_per_replica)
     else:
         options = poptorch.Options()
         options.replicationFactor(request.replicas // request.world_size)
-        ipus = options.replication_factor * request.devices_per_replica
-        if not poptorch.ipuHardwareIsAvailable(ipus):
-            raise ImpossibleRequest(
-                f"{options.replication_factor} replica(s) of {request.devices_per_replica} IPU(s) need {ipus}, and "
-                "PopTorch sees no device of as many: see `gc-info -l`, or give another --replicas"
-            )
-        trained_on = (options.replication_factor * request.world_size, request.devices_per_replica)
     options.deviceIterations(request.steps_per_batch)
     options.Training.gradientAccumulation(request.accumulation_steps)
     options.setExecutionStrategy(poptorch.PipelinedExecution())
@@ -92,7 +110,7 @@ def make_options(poptorch: Any, setup: TrainingSetup) -> Tuple[Any, Tuple[int, i
     options.showCompilationProgressBar(False)
     if request.dtype == "fp16":
         options.Precision.setPartialsType(torch.half)
-    return options, trained_on
+    return options
 
 
 def make_optimizer(poptorch: Any, optimizer: Any, dtype: str) -> Any:
@@ -149,20 +167,29 @@ def executables(folder: str) -> FrozenSet[Tuple[str, int]]:
 # --- what PopTorch says -----------------------------------------------------------------------------------------------
 
 
-def explained(poptorch: Any, error: Any, *, compiling: bool) -> CommandError:
-    """Turn an error of PopTorch into one of ours, with its type and its message."""
-    first_line = (str(error.message).strip() or "no text").splitlines()[0]
-    said = f"({error.type}: {first_line})"
+def not_compiled(poptorch: Any, error: Any) -> CommandError:
+    """Turn an error of PopTorch while it compiles into one of ours, with its type and its message."""
+    sentence = f"PopTorch cannot compile this ({error.type}: {first_line(error.message)})"
+    return _of_known_cause(poptorch, error) or CompileFailed(with_message(sentence, error))
+
+
+def failed_step(poptorch: Any, error: Any) -> CommandError:
+    """Turn an error of PopTorch in a call of the program into one of ours, with its type and its message."""
+    sentence = f"PopTorch failed in a step ({error.type}: {first_line(error.message)})"
+    return _of_known_cause(poptorch, error) or CommandError(with_message(sentence, error))
+
+
+def _of_known_cause(poptorch: Any, error: Any) -> Optional[CommandError]:
+    line = first_line(error.message)
+    said = f"({error.type}: {line})"
     if isinstance(error, poptorch.RecoverableError):
         return MachineFailed(f"an IPU failed and needs {error.recovery_action}; then start the job again {said}")
     if isinstance(error, poptorch.UnrecoverableError):
         return MachineFailed(f"an IPU failed for good; ask the machine's administrators to take it out of use {said}")
-    if "Failed to acquire" in first_line:  # popart_compiler/source/CompilerImpl.cpp
+    if "Failed to acquire" in line:  # popart_compiler/source/CompilerImpl.cpp
         return MachineFailed(f"the IPUs are not free; see `gc-monitor`, and start the job again later {said}")
     # Poplar's types end in memory_allocation_error. PopART's error of this kind has the type of all its errors.
-    if error.type.endswith("memory_allocation_error") or "out of memory" in first_line.lower():
+    if error.type.endswith("memory_allocation_error") or "out of memory" in line.lower():
         advice = "--devices-per-replica 2, --dtype fp16 or a smaller --local-batch-size"
         return DeviceOutOfMemory(with_message(f"an IPU's memory does not hold this; use {advice} {said}", error))
-    if compiling:
-        return CompileFailed(with_message(f"PopTorch cannot compile this {said}", error))
-    return CommandError(with_message(f"PopTorch failed in a step {said}", error))
+    return None

@@ -18,12 +18,13 @@ from models.steps.eager import compile_model
 
 
 def test_a_device_that_is_full_has_a_sentence_and_its_own_message_below() -> None:
-    message = "Out of memory on tile 7\nthe graph needs 981 kB more\nprofile: graph.json"
-    error = as_command_error(RuntimeError(message.replace("Out of memory", "out of memory")))
+    error = as_command_error(RuntimeError("out of memory on tile 7\nthe graph needs 981 kB more\nprofile: graph.json"))
     assert isinstance(error, DeviceOutOfMemory)
     sentence, *said = str(error).splitlines()
     assert sentence.startswith("the device's memory does not hold this batch (out of memory on tile 7); ask for ")
     assert said == ["out of memory on tile 7", "the graph needs 981 kB more", "profile: graph.json"]
+    without_text = as_command_error(MemoryError())  # as Python raises it
+    assert str(without_text).startswith("the device's memory does not hold this batch (no text); ask for ")
     alone = as_command_error(RuntimeError("CUDA out of memory"))
     assert "\n" not in str(alone)
 

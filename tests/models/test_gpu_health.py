@@ -218,7 +218,7 @@ def test_torchrun_with_one_visible_gpu_is_refused_with_all_variables(monkeypatch
     gpu = rocm_gpu(monkeypatch, FOUR[2])
     with pytest.raises(ImpossibleRequest, match="4 ranks on this node and 1 accelerator") as refusal:
         gpu.select(world("torchrun", local_rank=2))
-    text = "ROCR_VISIBLE_DEVICES (now '2'), HIP_VISIBLE_DEVICES (now 'not set'), CUDA_VISIBLE_DEVICES (now '')"
+    text = "ROCR_VISIBLE_DEVICES='2', HIP_VISIBLE_DEVICES (not set), CUDA_VISIBLE_DEVICES=''"
     assert text in str(refusal.value)
 
 
@@ -229,10 +229,10 @@ def test_two_variables_that_hide_all_gpus_are_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2")
     text = cuda.no_gpu_text()
     assert "run rocm-smi on the node" in text
-    assert "HIP counts from 0 among the GPUs that ROCR_VISIBLE_DEVICES leaves: set one of them only" in text
+    assert "Set one of them only: HIP counts from 0 among the GPUs that ROCR_VISIBLE_DEVICES leaves" in text
     monkeypatch.delenv("HIP_VISIBLE_DEVICES")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert "set one of them only" not in cuda.no_gpu_text()
+    assert "Set one of them only" not in cuda.no_gpu_text()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from models.accelerators import ipu
 from models.benchmarks import cosmoflow, resnet50
 from models.data import synthetic_cosmoflow, synthetic_resnet50
 from models.data.synthetic import write_set
+from models.errors import ImpossibleRequest
 from models.steps import ipu_program
 from models.world import World
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended, Nursery, free_port, ranks_of
@@ -49,7 +50,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("cache"))
 
 
-def words(data: Path | str, *more: object, **options: object) -> list[object]:
+def words(data: Path | str, *more: object, benchmark: str = "resnet50", **options: object) -> list[object]:
     """A run of ten optimiser steps of six samples, in two replicas of two IPUs each."""
     every: dict[str, object] = {
         **{"size": "smoke", "configuration": "gbs32", "workers": 0, "trace-losses": "losses", "device": "ipu"},
@@ -58,7 +59,8 @@ def words(data: Path | str, *more: object, **options: object) -> list[object]:
         **{name.replace("_", "-"): value for name, value in options.items()},
     }
     flags = [word for name, value in every.items() if value is not None for word in (f"--{name}", value)]
-    return ["train", "resnet50", "--data-dir", data, "--no-augment", *flags, *more]
+    augments = ["--no-augment"] if benchmark == "resnet50" else []
+    return ["train", benchmark, "--data-dir", data, *augments, *flags, *more]
 
 
 SHORT = {"windows": 1, "steps_per_window": 1}
@@ -115,9 +117,12 @@ def test_a_program_is_compiled_once(trained: Ended, sdk: Nursery, pictures: Path
 def test_a_call_of_several_steps_counts_all_of_them(sdk: Nursery, pictures: Path, cache: str) -> None:
     """Warm-up and window are whole calls of five steps, so two calls are made."""
     one = {"replicas": 1, "devices_per_replica": 1, "accumulation_steps": 1}
-    job = sdk.run(*words(pictures, **one, warmup_steps=5, windows=1, steps_per_window=5), POPTORCH_CACHE_DIR=cache)
+    steps = {"warmup_steps": 5, "windows": 1, "steps_per_window": 5, "time_limit_s": 1000}
+    job = sdk.run(*words(pictures, **one, **steps), POPTORCH_CACHE_DIR=cache)
     assert job.code == 0, job.errors
     summary = job.value("hpcml_summary")
+    unchecked = "--time-limit-s was not checked: the warm-up is one batch of 5 steps; use --warmup-steps 10"
+    assert unchecked in summary["warnings"]
     assert job.value("hpcml_start")["request"]["steps_per_batch"] == 5
     assert (summary["steps"], summary["samples"], summary["optimizer_steps"]) == (5, 5, 10)
     assert len(job.losses) == 2
@@ -127,9 +132,7 @@ def test_a_call_of_several_steps_counts_all_of_them(sdk: Nursery, pictures: Path
 def test_cosmoflow_trains_in_half_precision_and_says_so(sdk: Nursery, tmp_path: Path, cache: str) -> None:
     folder = tmp_path / "cosmoflow"
     write_set(str(folder), synthetic_cosmoflow.recipe("smoke", 6, 0), processes=1)
-    arguments = words(folder, **SHORT, warmup_steps=0, replicas=1, workers=1)
-    arguments.remove("--no-augment")
-    arguments[1] = "cosmoflow"
+    arguments = words(folder, benchmark="cosmoflow", **SHORT, warmup_steps=0, replicas=1, workers=1)
     job = sdk.run(*arguments, POPTORCH_CACHE_DIR=cache)
     assert job.code == 0, job.errors
     assert job.value("hpcml_start")["request"]["dtype"] == "fp16"
@@ -266,6 +269,9 @@ def test_gbs32_on_eight_ipus_is_the_papers(accelerator: ipu.Ipu, trained_net: An
     assert request.dtype == dtype
     assert request.steps_per_batch == (1 if size == "smoke" else 5)
     assert request.batch_of_rank == 32 * request.steps_per_batch
+    options.replicas = 5
+    with pytest.raises(ImpossibleRequest, match=r"by 5 replica\(s\) x 1 .*; use --replicas 1 or 2 or 4 or 8"):
+        requests.resolve(options, trained_net, accelerator, World())
 
 
 @pytest.mark.parametrize("more", [(), ("--preset", "hpdc24"), ("--size", "smoke")])
@@ -281,7 +287,7 @@ def test_jobs_of_a_dry_run_are_the_papers(accelerator: ipu.Ipu, tmp_path: Path, 
         options = parser().parse_args(re.sub(r"^ *- ", "", line, flags=re.MULTILINE).replace("'", "").split())
         if options.benchmark in nets:
             request = requests.resolve(options, nets[options.benchmark], accelerator, World())
-            ipu_program.check(SimpleNamespace(name=options.benchmark, request=request))
+            ipu_program.refuse_impossible(SimpleNamespace(name=options.benchmark, request=request))
             batch = (request.local_batch_size, request.accumulation_steps, request.replicas, request.global_batch_size)
             trained[options.benchmark] = (request.dtype, *batch)
     assert trained == {"resnet50": ("fp32", 1, 8, 4, 32), "cosmoflow": ("fp16", 1, 8, 4, 32)}

@@ -934,6 +934,11 @@ def test_what_the_device_said_of_one_batch_is_not_said_of_the_next(time, log):
     assert log.of("hpcml_window")[0]["h2d_s"] == [1.5] * 3
 
 
+def test_a_host_that_does_not_wait_for_its_device_cannot_say_how_long_it_worked(time, log):
+    with pytest.raises(ValueError, match=r"worked\(\) is for a host that waits for its device"):
+        meter_on(time, log, clock=Device(time)).worked(1.0)
+
+
 # --- no split
 
 NO_SPLIT = "the wafer's own nodes feed it"
