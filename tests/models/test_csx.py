@@ -117,7 +117,7 @@ def real(tmp_path: Path) -> Package:
     if REAL not in os.environ:
         pytest.skip(
             f"{REAL} names no Python with cerebras-pytorch: python3.11 -m venv csx && csx/bin/pip install "
-            f"cerebras-pytorch==2.10.0 Pillow, then export {REAL}=$PWD/csx/bin/python"
+            f"-r environments/csx/requirements.txt, then export {REAL}=$PWD/csx/bin/python"
         )
     return Package(str(Path(os.environ[REAL]).absolute()), str(ROOT), tmp_path)
 
