@@ -34,8 +34,8 @@ def test_a_device_that_does_not_say_where_it_is_says_why() -> None:
     said = "where in a step is not known (its own nodes feed it); no provenance is recorded"
     assert causes_of([before], [after]).sentence() == said
     assert causes_of([slowed(52.1)], [after]).sentence() == said
-    assert causes_of([before], [after], metric="triad").where == ""
-    assert causes_of([slowed(52.1), before], [slowed(60.0), after]).where.startswith("all of it in the device step")
+    assert causes_of([before], [after], metric="triad").in_step == ""
+    assert causes_of([slowed(52.1), before], [slowed(60.0), after]).in_step.startswith("all of it in the device step")
 
 
 @pytest.mark.parametrize(
