@@ -65,7 +65,7 @@ class Options:
     gate: str = "on"
     code: str | None = None
     """The commit whose models/ jobs run, as 40 digits; None for the files of this checkout."""
-    places: str = ""  # --site and --runs-dir as they were typed, for commands that are printed
+    typed_places: str = ""  # --site and --runs-dir as they were typed, for commands that are printed
     try_unsupported: bool = False
     """Run what the platform's file says cannot run there."""
     report: Path | None = None
@@ -73,7 +73,7 @@ class Options:
 
     def again(self, run_id: str) -> str:
         """Write the command that goes on with a run."""
-        return f"pytest --resume={run_id}{self.places}"
+        return f"pytest --resume={run_id}{self.typed_places}"
 
 
 def add(parser: pytest.Parser) -> None:
@@ -247,7 +247,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         dtype_from_preset=preset is not None and value("dtype") is None,
         gate=_gate(config, value("gate") or "on", site),
         code=_code(config),
-        places=typed_places(config),
+        typed_places=typed_places(config),
         try_unsupported=_try_unsupported(config, trials, value("gate") or "on"),
         report=_report(config, site_options, site),
     )

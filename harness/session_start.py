@@ -188,7 +188,7 @@ def _carried_notice(options: Options, run_id: str, carried: Sequence[str]) -> st
         tests += ", …"
     return (
         f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {options.again(run_id)} goes on "
-        f"with them, python -m platforms cancel {run_id}{options.places} ends them"
+        f"with them, python -m platforms cancel {run_id}{options.typed_places} ends them"
     )
 
 

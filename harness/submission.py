@@ -146,7 +146,8 @@ def _look_back(suite: Suite, entries: HistoryEntries, run_id: str, console: Cons
     for other in killed[-KILLED_RUNS:]:
         console.problem(f"run {other} was not finished: {suite.options.again(other)} reads its jobs")
     if len(killed) > KILLED_RUNS:
-        console.problem(f"and {len(killed) - KILLED_RUNS} earlier ones: python -m platforms jobs{suite.options.places}")
+        shows_all = f"python -m platforms jobs{suite.options.typed_places}"
+        console.problem(f"and {len(killed) - KILLED_RUNS} earlier ones: {shows_all}")
 
 
 def wait(suite: Suite, item: pytest.Item, console: Console) -> None:
