@@ -134,7 +134,9 @@ def set_up_for(parser: Any, benchmark: str, device: str, size: Sequence[str]) ->
     if benchmark in IN_DOUBLE and "bf16" not in size:
         torch.set_default_dtype(torch.float64)
         TORCH_DTYPES["fp32"] = torch.float64
-    return set_up(parser.parse_args(["train", benchmark, "--device", device, *size]), World(), 0.0)
+    return set_up(
+        parser.parse_args(["train", benchmark, "--device", device, *size, "--trace-losses", "losses"]), World(), 0.0
+    )
 
 
 if __name__ == "__main__":

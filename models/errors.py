@@ -34,6 +34,13 @@ class DeviceOutOfMemory(CommandError):
     gate = "device_memory"
 
 
+class LossNotFinite(CommandError):
+    """The device ended the training because a number in it was not finite."""
+
+    exit_code = 3
+    gate = "loss_finite"
+
+
 class DataCorrupt(CommandError):
     """A file of the data set cannot be read; the text names the file."""
 

@@ -261,6 +261,9 @@ class Meter:
         self.micro_batches = micro_batches
         self.steps_per_batch = steps_per_batch
         self.no_split = no_split
+        # Whether the host starts steps without waiting for them. Then only at the edges of windows the device has done
+        # all its work, and the times of single steps say nothing.
+        self.runs_ahead = False
         self.mode = mode
         self.clock = clock or HostClock(now)
         self.group = group or Solo()
@@ -693,9 +696,12 @@ class Meter:
             "flop_per_sample": self.flop_per_sample,
             "slowest": slowest,
             "longest_stall": longest_stall,
-            "step_s": _percentiles([sum(spans) for w in self._closed for spans in zip(*(w[key] for key in SPANS))]),
+            "step_s": None if self.runs_ahead else self._step_times(),
             "warnings": warnings,
         }
+
+    def _step_times(self) -> list[float] | None:
+        return _percentiles([sum(spans) for w in self._closed for spans in zip(*(w[key] for key in SPANS))])
 
     def _failed_gates(self, ranks: list[dict[str, Any]], summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the name of every gate that failed, and why."""

@@ -47,5 +47,9 @@ class Size:
     window_s: float = 0.0
 
 
+# Steps of a warm-up and of a window on CS systems. The first steps fill the buffers of the cluster, and a step may last
+# only milliseconds.
+CSX_STEPS = (100, 500)
+
 # On a processor shared with other work, the rate of a single step of one or two seconds scatters by a quarter.
 QUICK_WINDOW_S = 5.0

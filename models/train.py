@@ -132,10 +132,11 @@ def loop(setup: TrainingSetup, ranks: Ranks, meter: Meter, step: TrainingStep) -
         # Copy the batch to the device, forward, backward, and, if it ends an optimiser step, update the parameters.
         loss = step(number, batch)
 
-        # Keep the loss; the meter reads it at the end of the window.
-        meter.loss(loss)
-        if setup.options.trace_losses:
-            losses.append(loss)
+        # Keep the loss; the meter reads it at the end of the window. A CS system gives it for some steps only.
+        if loss is not None:
+            meter.loss(loss)
+            if setup.options.trace_losses:
+                losses.append(loss)
 
         # Once the warm-up is over: would the run take longer than it may?
         steps, batches_left_over = divmod(number + 1, request.batches_per_step)

@@ -191,6 +191,7 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     time_limit_s: float = 3600.0
     start_limit_s: float = 3600.0
+    grace_s: float = 10.0
     request: Mapping[str, object] = field(default_factory=dict)
     run: str = ""
     manifest: Path | Mapping[str, object] | Sequence[Mapping[str, object]] | None = None

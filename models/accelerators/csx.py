@@ -56,6 +56,8 @@ class Csx(DrivenByProgram):
             raise ImpossibleRequest(
                 f"{world.size} ranks were started, and one process drives all CS systems; start one, with --replicas N"
             )
+        if self.on_wafer:  # before the package, whose import takes long
+            check_user_node(self._environ)
         self.cstorch = import_package()
         if self.on_wafer:
             self._name = system_name(self._environ)
@@ -106,20 +108,28 @@ def import_package() -> Any:
         ) from error
 
 
-def system_name(environ: Mapping[str, str]) -> str:
-    """Return the name of the cluster's systems. Raises ImpossibleRequest on a machine that is no user node of one.
-
-    Its file lies at /opt/cerebras/config_v2, or where a variable of the package says (appliance/cluster/config.py).
-    """
-    config = importlib.import_module("cerebras.appliance.cluster.config")
-    path = environ.get("CSCONFIG_PATH") or str(config.CSCONFIG_PATH)
+def check_user_node(environ: Mapping[str, str]) -> None:
+    """Raise ImpossibleRequest on a machine that is no user node of a cluster."""
+    path = cluster_file(environ)
     if not os.path.exists(path):
         raise ImpossibleRequest(
             f"there is no {path} on this machine, so it is no user node of a Cerebras cluster; run there, or for a "
             f"trial on this machine's processor type: export {BACKEND}=CPU"
         )
+
+
+def cluster_file(environ: Mapping[str, str]) -> str:
+    """Return the file that describes the cluster, as the package finds it (appliance/cluster/config.py)."""
+    return environ.get("CSCONFIG_PATH") or "/opt/cerebras/config_v2"
+
+
+def system_name(environ: Mapping[str, str]) -> str:
+    """Return the name of the cluster's systems. Raises ImpossibleRequest if the cluster's file cannot be read."""
+    config = importlib.import_module("cerebras.appliance.cluster.config")
     try:
         _, cluster = config.load_cs_cluster_config()
     except (config.ClusterConfigError, ValueError, OSError) as error:
-        raise ImpossibleRequest(f"{path} cannot be read ({error}); ask the cluster's administrators") from error
+        raise ImpossibleRequest(
+            f"{cluster_file(environ)} cannot be read ({error}); ask the cluster's administrators"
+        ) from error
     return "Cerebras " + {"cs2": "CS-2", "cs3": "CS-3"}.get(cluster.fabric_type, str(cluster.fabric_type))

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from models.data.cosmoflow import open_folder
 from models.errors import ImpossibleRequest
-from models.settings import QUICK_WINDOW_S, Configuration, Shape, Size
+from models.settings import CSX_STEPS, QUICK_WINDOW_S, Configuration, Shape, Size
 
 WORKLOAD_VERSION = 2  # raise it with each change of what is computed, read or timed
 MLPERF_NAME = "cosmoflow"
@@ -38,7 +38,8 @@ POOLS_BF16 = torch.__version__ >= "2.1"  # whether torch can pool bf16 on a proc
 AUGMENTS = False
 LOADER = "thread"
 CHANNELS_LAST = torch.channels_last_3d
-TUNED_BATCH = {"cpu": 4, "cuda": 64, "ipu": 1}  # ipu: the micro-batch of the HPDC'24 paper, in gbs32 too
+# ipu: the micro-batch of the HPDC'24 paper, in gbs32 too. csx: a GPU's, until a CS system has been tried.
+TUNED_BATCH = {"cpu": 4, "cuda": 64, "ipu": 1, "csx": 64}
 CONFIGURATIONS = {
     # In fp32 the net does not fit into the memory of IPUs (HPDC'24, section 4.2).
     "gbs32": Configuration(global_batch=32, dtype="fp32", channels_last=False, dtype_on={"ipu": "fp16"}),
@@ -46,12 +47,25 @@ CONFIGURATIONS = {
 }
 _SMOKE = Size((32, 32, 32), 2, 3, 4, local_batch=2)
 _CUBE = (128, 128, 128)
+_CSX = Size(_CUBE, CSX_STEPS[0], 3, CSX_STEPS[1])
 SIZES: Dict[str, Dict[str, Size]] = {
     # A pipeline needs several micro-batches, so an IPU has the configuration's batch.
     "smoke": {"cpu": _SMOKE, "cuda": _SMOKE, "ipu": replace(_SMOKE, local_batch=None)},
-    "quick": {"cpu": Size(_CUBE, 2, 3, 1, local_batch=2, window_s=QUICK_WINDOW_S), "cuda": Size(_CUBE, 10, 3, 50)},
-    "subset": {"cpu": Size(_CUBE, 10, 3, 50), "cuda": Size(_CUBE, 10, 3, 50)},  # 2,048 samples, as the HPDC'24 paper
-    "full": {"cpu": Size(_CUBE, 10, 3, None), "cuda": Size(_CUBE, 10, 3, None)},
+    "quick": {
+        "cpu": Size(_CUBE, 2, 3, 1, local_batch=2, window_s=QUICK_WINDOW_S),
+        "cuda": Size(_CUBE, 10, 3, 50),
+        "csx": _CSX,
+    },
+    "subset": {  # 2,048 samples, as the HPDC'24 paper
+        "cpu": Size(_CUBE, 10, 3, 50),
+        "cuda": Size(_CUBE, 10, 3, 50),
+        "csx": _CSX,
+    },
+    "full": {
+        "cpu": Size(_CUBE, 10, 3, None),
+        "cuda": Size(_CUBE, 10, 3, None),
+        "csx": replace(_CSX, steps_per_window=None),
+    },
 }
 
 

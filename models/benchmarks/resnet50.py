@@ -15,7 +15,7 @@ from torch import nn
 
 from models.data.imagenet import ImageNet, open_folder
 from models.errors import ImpossibleRequest
-from models.settings import QUICK_WINDOW_S, Configuration, Shape, Size, shape_text
+from models.settings import CSX_STEPS, QUICK_WINDOW_S, Configuration, Shape, Size, shape_text
 
 WORKLOAD_VERSION = 2  # raise it with each change of what is computed, read or timed
 MLPERF_NAME = "resnet"
@@ -44,13 +44,25 @@ SIZES: Dict[str, Dict[str, Size]] = {
         "cuda": Size((64, 64), 2, 3, 4, local_batch=4),
         "ipu": Size((64, 64), 2, 3, 4),  # the configuration's batch, because a pipeline needs several micro-batches
     },
-    "quick": {"cpu": Size((224, 224), 2, 3, 1, window_s=QUICK_WINDOW_S), "cuda": Size((224, 224), 10, 3, 50)},
-    "subset": {"cpu": Size((224, 224), 10, 3, 50), "cuda": Size((224, 224), 10, 3, 50)},  # 2,048 samples, as HPDC'24
-    "full": {"cpu": Size((224, 224), 10, 3, None), "cuda": Size((224, 224), 10, 3, None)},
+    "quick": {
+        "cpu": Size((224, 224), 2, 3, 1, window_s=QUICK_WINDOW_S),
+        "cuda": Size((224, 224), 10, 3, 50),
+        "csx": Size((224, 224), CSX_STEPS[0], 3, CSX_STEPS[1]),
+    },
+    "subset": {  # 2,048 samples, as HPDC'24
+        "cpu": Size((224, 224), 10, 3, 50),
+        "cuda": Size((224, 224), 10, 3, 50),
+        "csx": Size((224, 224), CSX_STEPS[0], 3, CSX_STEPS[1]),
+    },
+    "full": {
+        "cpu": Size((224, 224), 10, 3, None),
+        "cuda": Size((224, 224), 10, 3, None),
+        "csx": Size((224, 224), CSX_STEPS[0], 3, None),
+    },
 }
 # A processor's rate does not grow above 8 samples, so it gets 32, as in gbs32; a GPU's hardly grows above 256. An IPU
-# has the micro-batch of the HPDC'24 paper, in gbs32 too.
-TUNED_BATCH = {"cpu": 32, "cuda": 256, "ipu": 1}
+# has the micro-batch of the HPDC'24 paper, in gbs32 too. For a CS system it is a GPU's until one has been tried.
+TUNED_BATCH = {"cpu": 32, "cuda": 256, "ipu": 1, "csx": 256}
 AUGMENTS = True
 LOADER = "process"
 CHANNELS_LAST = torch.channels_last

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -124,7 +125,8 @@ class ThreadLoader:
         """
         if self.pinned:
             return torch.empty(shape, dtype=dtype, pin_memory=True)
-        return torch.from_numpy(np.empty(shape, torch.empty(0, dtype=dtype).numpy().dtype))
+        size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
+        return torch.from_numpy(np.empty(size, np.uint8)).view(dtype).view(shape)  # numpy has no bfloat16
 
 
 def _finished(batch: Batch, samples: List[Future[None]]) -> Batch:

@@ -38,6 +38,8 @@ class TrainingStep(Protocol):
     def __call__(self, number: int, batch: Any) -> Any:
         """Train on batch `number`, counted from 0. Return its mean loss, a number or a tensor of one.
 
+        None: the device runs ahead, and only the losses of other batches are fetched (CS systems).
+
         Raises CompileFailed or DeviceOutOfMemory with the compiler's message.
         """
         ...

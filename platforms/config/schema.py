@@ -113,6 +113,12 @@ class PlatformFile(CommonKeys):
         description="how long it may wait to start",
         json_schema_extra={"default": "12:00:00"},
     )
+    grace_s: Seconds = Field(
+        10.0,
+        alias="grace",
+        description="local and ssh: how long a job that must end has from SIGTERM to SIGKILL",
+        json_schema_extra={"default": "10s"},
+    )
     max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local and ssh, else 8")
     max_queued: Count | None = Field(
         None, description="of these, jobs that wait to start at the same time; default: all of them"

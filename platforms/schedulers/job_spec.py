@@ -44,6 +44,7 @@ def new_spec(
         env=platform.env,
         time_limit_s=platform.time_limit_s,
         start_limit_s=platform.start_limit_s,
+        grace_s=platform.grace_s,
         run=run_label(run_id),
         trial=trial,
         image=key_and_image[1] if key_and_image else None,

@@ -36,6 +36,8 @@ def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
     head = ["#!/bin/sh", f"# {printable(spec.key)} on {printable(spec.platform)}, {spec.layout}"]
     head += [f"#JOB name={printable(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
     head += [f"#JOB start_limit_s={spec.start_limit_s:.15g}"]
+    if spec.grace_s != JobSpec.grace_s:  # the supervisor's own
+        head += [f"#JOB grace_s={spec.grace_s:.15g}"]
     python = _python(spec, platform, home)
     command = _wrap(_command(spec, platform, python[-1], home))
     body = ["unset " + _wrap(FOREIGN_RANKS), *_exports(spec, platform, home), *_modules(platform), *platform.setup]

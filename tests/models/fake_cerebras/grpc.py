@@ -2,5 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 
-class RpcError(Exception): ...
+
+class RpcError(Exception):
+    def code(self) -> SimpleNamespace:
+        return SimpleNamespace(name=str(self))

@@ -1,8 +1,9 @@
 """What models/ uses of cerebras-pytorch 2.10.0, with that package's files; torch stands for the cluster.
 
 On the CSX backend the step is traced once, the executor repeats the first batch, and each end of a step is what the
-cluster would do: it trains on the batch that a worker node's input function gives. FAKE_CSX_FAILS names the error that
-the cluster answers to its first step.
+cluster would do: it trains on the batch that a worker node's input function gives. Closures run at each
+`activation_steps`-th step and at the last. FAKE_CSX_FAILS names the error that the cluster answers to its first step,
+FAKE_CSX_SLEEPS the step after which this process sleeps.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import torch
 from cerebras.appliance import errors
+from cerebras.appliance.cluster.client import MissingVolumeError
+from cerebras.appliance.cluster.config import ClusterConfigError
 from cerebras.pytorch import utils
 
 __version__ = "2.10.0"
@@ -27,6 +32,34 @@ FAILS = {
     "exhausted": errors.ApplianceResourceExhausted("exhaustion of resources at Coordinator server"),
     "lowering": RuntimeError("Lowering failed due to `unsupported op`"),
     "lost": errors.ApplianceRuntimeServerError("WGT server 3 was killed"),
+    "interrupted": errors.ApplianceServiceInterrupted("CRD service was interrupted due to: 'a reboot'"),
+    "deadlock": errors.ApplianceDeadlockError("no progress in 600 s"),
+    "health": errors.ApplianceHealthPollException("system 2"),
+    "corruption": errors.ApplianceCorruptionError("a checksum"),
+    "room": errors.ClusterJobScheduleError("job", "no free system"),
+    "mount": errors.ClusterJobInitError("job", "mount path /home/of/somebody is not on a volume of the cluster"),
+    "init": errors.ClusterJobInitError("job", "Execute job init failed: 7"),
+    "nan": errors.ApplianceNanError("NaN in tensor loss"),
+    "timeout": errors.ApplianceRuntimeJobTimeoutError("Appliance job timer time out after 60s"),
+    "csctl": errors.ClusterJobCancelledByCsctl("canceled-by-csctl"),
+    "cancelled": errors.ApplianceRequestCancelled("by the coordinator"),
+    "dropped": errors.ApplianceTensorDropped("loss"),
+    "venv": errors.ApplianceUserVenvClusterVolumeError("no volume for /home/somebody/venv"),
+    "threads": errors.ApplianceResourceExhausted("RESOURCE_EXHAUSTED: 'thread quota' while sending sync request"),
+    "corrupt file": errors.ApplianceRuntimeServerError(
+        "Error detected in WRK #0. Status code: X. Status message: DataCorrupt: n01/1.JPEG cannot be decoded"
+    ),
+    "no file": errors.ApplianceRuntimeServerError("Error detected in WRK #0. Status message: FileNotFoundError: /d"),
+    "no package": errors.ApplianceRuntimeServerError("Error detected in WRK #0: No module named 'PIL'"),
+    "input": errors.ApplianceRuntimeServerError("Error detected in WRK #1. Status message: ValueError: 3"),
+    "several": ExceptionGroup("Errors encountered", [errors.ApplianceResourceExhausted("out of memory")]),
+    "volumes": RuntimeError("Auto-configuring mount_dirs and python_paths failed."),
+    "volume": MissingVolumeError("no volume"),
+    "config": ClusterConfigError("no namespace"),
+    "connection": grpc.RpcError("UNAVAILABLE"),
+    "request": grpc.RpcError("INVALID_ARGUMENT"),
+    "unknown": errors.ApplianceUnknownError("Received gRPC error (StatusCode.UNAVAILABLE)"),
+    "unknown to us": errors.ApplianceClientException("something"),
     "unreachable": Exception("Failed to ping address: 10.0.0.1. Please check network connectivity"),
     "version": errors.ApplianceVersionError("server is 2.9.0"),
 }
@@ -44,14 +77,17 @@ class Backend:
         self.cluster_config = cluster_config
         self.closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.traced: Callable[..., Any] | None = None
-        compiled = SimpleNamespace(count=0, total=0.0)
-        self._impl = SimpleNamespace(appliance_tracker=SimpleNamespace(profile_stats=lambda name: compiled))
+        self.tracked: dict[str, float] = {}  # seconds
+        self._impl = SimpleNamespace(
+            appliance_tracker=SimpleNamespace(profile_stats=self._stats),
+            appliance=SimpleNamespace(compile_resp=SimpleNamespace(cache_compile_dir="/cluster/cs_5d41")),
+        )
         if self.is_csx:
             seen = {**vars(cluster_config), "path": os.environ["PATH"], "micro": micro.micro_batch_size}
             Path("cluster.json").write_text(json.dumps(seen))
 
-    def to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
+    def _stats(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(count=int(name in self.tracked), total=self.tracked.get(name, 0.0))
 
 
 backend = Backend
@@ -98,9 +134,12 @@ class DataLoader:
 
 
 class DataExecutor:
-    def __init__(self, dataloader: DataLoader, num_steps: int | None = None) -> None:
+    def __init__(
+        self, dataloader: DataLoader, num_steps: int | None = None, activation_steps: int | None = None
+    ) -> None:
         self.dataloader = dataloader
         self.num_steps = num_steps or 1
+        self.activation_steps = activation_steps or 1
         self.step = 0
         self.profiler = SimpleNamespace(rate_tracker=self)
         self.total_samples = 0.0
@@ -121,6 +160,13 @@ class DataExecutor:
         return self.step + 1 >= self.num_steps
 
     def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self._steps()
+        except BaseException as error:
+            Path("executor-ended").write_text(type(error).__mro__[1].__name__)
+            raise
+
+    def _steps(self) -> Iterator[Any]:
         engine = _now()
         here = iter(self.dataloader.read())
         batch = next(here)
@@ -132,9 +178,13 @@ class DataExecutor:
                 self._on_cluster(engine, next(streamed))
             self.total_samples += len(batch[0]) * SCALE
             closures, engine.closures = engine.closures, []
-            for closure, arguments in closures:
-                closure(*arguments)
             self.step += 1
+            if self.step % self.activation_steps == 0 or self.step == self.num_steps:
+                for closure, arguments in closures:
+                    closure(*arguments)
+            if str(self.step) == os.environ.get("FAKE_CSX_SLEEPS"):
+                Path("asleep").touch()
+                time.sleep(60)
             if self.step < self.num_steps and streamed is None:
                 batch = next(here)
 
@@ -142,8 +192,9 @@ class DataExecutor:
         if self.step == 0:
             if os.environ.get("FAKE_CSX_FAILS"):
                 raise FAILS[os.environ["FAKE_CSX_FAILS"]]
-            stats = engine._impl.appliance_tracker.profile_stats("compile")
-            stats.count, stats.total = 1, 12.5
+            engine.tracked.update(
+                compile=112.5, compile_coord_start=90.0, scheduler_wait=30.0, pt_cirh=12.0, cirh_end=0.5
+            )
         assert engine.traced is not None
         engine.traced(*batch)
 
@@ -152,8 +203,11 @@ class DataExecutor:
 
 
 class ClusterConfig:
-    def __init__(self, num_csx: int, mount_dirs: list[str], python_paths: list[str]) -> None:
+    def __init__(
+        self, num_csx: int, mount_dirs: list[str], python_paths: list[str], job_time_sec: int | None = None
+    ) -> None:
         self.num_csx = num_csx
+        self.job_time_sec = job_time_sec
         self.mount_dirs = mount_dirs
         self.python_paths = python_paths
 
@@ -176,6 +230,22 @@ class _Distributed:
 
     def get_streaming_rank(self) -> int:
         return 0
+
+    def get_streaming_batch_size(self, effective_batch_size: int) -> int:
+        return effective_batch_size
+
+
+# --- pytorch/storage, the API of checkpoints
+
+
+def save(state_dict: dict[str, Any], ckpt_path: str) -> None:
+    if os.environ.get("FAKE_CSX_FAILS_AT_THE_END"):
+        raise errors.ApplianceUnknownError("the weights are not there")
+    Path(ckpt_path).write_bytes(pickle.dumps(state_dict))
+
+
+def load(ckpt_path: str, map_location: str | None = None) -> Any:
+    return pickle.loads(Path(ckpt_path).read_bytes())
 
 
 # --- pytorch/optim/SGD.py, scheduler.py, lr_scheduler.py, pytorch/amp/
