@@ -264,7 +264,7 @@ def test_a_job_that_cannot_be_rendered_is_one_tests_refusal(project, dry):
     project.write("site/site.yaml", "enabled: [bad, good]\n")
     project.job_test()
     result = project.pytest("-m", "bad or good", *["--dry-run"] * dry)
-    said = "bad: devices_per_replica: and replicas_per_rank: are for ipu and csx"
+    said = "bad: replicas_per_rank: is for ipu and csx"
     if dry:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines([f"ERROR: test_mine.py::test_it[[]bad-1x2gpu[]]: {said}*"])
