@@ -89,8 +89,11 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     # After: are the numbers those of this benchmark on an undisturbed machine? A failed check is a gate in the log,
     # a doubt is a warning.
     attainable_after = checks.attainable_flops(ranks, accelerator, request.dtype)
-    model = step.trained()
-    checks.check_parameters_finite(model, meter)
+    model = trained_model(step, setup, ranks)
+    parameters_identical = None
+    if model is not None:
+        checks.check_parameters_finite(model, meter)
+        parameters_identical = checks.are_parameters_identical(model, ranks)
     checks.check_inputs(inputs, setup, meter)
     setup.warnings.extend(checks.stolen_time(health_before, health_after))
     counted = meter.watch.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
@@ -100,7 +103,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     if request.skip_corrupt and setup.data.skipped:
         setup.warnings.append(f"{setup.data.skipped} corrupt samples were skipped")
     return meter.finish(
-        parameters_identical=checks.are_parameters_identical(model, ranks),
+        parameters_identical=parameters_identical,
         peak_memory_bytes=accelerator.peak_memory_bytes(),
         health={
             "before": health_before,
@@ -143,6 +146,19 @@ def loop(setup: TrainingSetup, ranks: Ranks, meter: Meter, step: TrainingStep) -
         if not batches_left_over:
             time_limit.after(steps * request.steps_per_batch)
     return losses
+
+
+def trained_model(step: TrainingStep, setup: TrainingSetup, ranks: Ranks) -> Any:
+    """Return the model with its trained parameters; None, with a warning, if a rank cannot read its own back.
+
+    The windows are measured by then: what only checks them must not lose them.
+    """
+    model, error = attempt(step.trained)
+    for rank, text in enumerate(ranks.gather(error and str(error).splitlines()[0])):
+        if text is not None:
+            setup.warnings.append(f"the parameters were not checked, rank {rank} cannot read them back: {text}")
+            return None
+    return model
 
 
 def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks) -> None:
