@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, List, Tuple
 
 from models import fault_injection
 from models.data.process_loader import ProcessLoader
-from models.data.sampling import StepSampler
 from models.data.thread_loader import ThreadLoader
 from models.request import Request
 from models.training_setup import TrainingSetup, make_sampler
@@ -25,7 +24,13 @@ def make_loader(setup: TrainingSetup) -> Iterable[Any]:
 
 
 def loader_of(
-    data: Any, sampler: StepSampler, request: Request, *, local_batch: int, workers: int, pinned: bool
+    data: Any,
+    sampler: Iterable[List[Tuple[int, int]]],
+    request: Request,
+    *,
+    local_batch: int,
+    workers: int,
+    pinned: bool,
 ) -> Iterable[Any]:
     """Return the loader of these samples: of threads or of processes, as the request has it."""
     if request.worker_start == "thread":

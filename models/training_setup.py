@@ -7,7 +7,7 @@ import itertools
 import os
 import platform
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
 
@@ -17,7 +17,7 @@ from models.accelerators import Accelerator, EagerAccelerator, choose
 from models.benchmarks import Benchmark, LearningRates
 from models.contention import ContentionWatch
 from models.data import pagecache
-from models.data.sampling import StepSampler
+from models.data.sampling import SlabSampler, StepSampler
 from models.data.skip_corrupt import SkipCorrupt
 from models.errors import ImpossibleRequest
 from models.meter import Meter, Wire
@@ -184,7 +184,19 @@ def devices_of(setup: TrainingSetup) -> int:
     return request.replicas * request.devices_per_replica
 
 
-def make_sampler(request: Request, samples: int, rank: int) -> StepSampler:
+def make_sampler(request: Request, samples: int, rank: int) -> Iterable[List[Tuple[int, int]]]:
+    """Return the endless batches of a rank, as pairs (epoch, index)."""
+    if request.steps_per_batch > 1:
+        replicas = request.replicas // request.world_size
+        shares = StepSampler(
+            samples,
+            local_batch=request.local_batch_size * request.accumulation_steps,
+            rank=rank,
+            world=request.world_size,
+            accumulation=replicas,
+            seed=request.seed,
+        )
+        return SlabSampler(shares, replicas=replicas, steps=request.steps_per_batch)
     return StepSampler(
         samples,
         local_batch=request.batch_of_rank,

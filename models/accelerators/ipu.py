@@ -43,7 +43,7 @@ class Ipu(DrivenByProgram):
 
     def select(self, world: World) -> None:
         """PopTorch or poprun chooses the IPUs. Raises ImpossibleRequest if there is none."""
-        if not self.poptorch.ipuHardwareIsAvailable(1):
+        if self.count() == 0:
             raise ImpossibleRequest(
                 "PopTorch sees no IPU: run `gc-info -l` where the job runs, and look at what the job asked for"
             )
@@ -64,7 +64,7 @@ class Ipu(DrivenByProgram):
     def facts(self, dtype: str) -> Dict[str, object]:
         return {
             "type": self.type,
-            "name": f"Graphcore IPU, version {self.poptorch.ipuHardwareVersion()}",
+            "name": f"Graphcore IPU, version {self.version()}",
             "count": self.count(),
             "memory_bytes": self.memory_bytes(),
             "driver": None,
@@ -73,7 +73,14 @@ class Ipu(DrivenByProgram):
         }
 
     def memory_bytes(self) -> Optional[int]:
-        return MEMORY_BYTES.get(self.poptorch.ipuHardwareVersion())
+        return MEMORY_BYTES.get(self.version())
+
+    def version(self) -> int:
+        """Return the version of the IPUs; -1: PopTorch does not know it.
+
+        poptorch.ipuHardwareVersion() asks for a device of one IPU, and a partition of fixed size offers none.
+        """
+        return int(self.poptorch.poptorch_core.ipuHardwareVersion(self.count()))
 
 
 def imported(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Iterator, List, Tuple
 
 import numpy as np
@@ -50,3 +51,27 @@ class StepSampler:
                 for start in range(first, first + own_samples, self.local_batch):
                     yield [(epoch, index) for index in order[start : start + self.local_batch].tolist()]
             epoch += 1
+
+
+class SlabSampler:
+    """Batches of several optimiser steps for a device that cuts a batch by replica first: each gets one slab of it.
+
+    A slab has a replica's samples of the first step, then those of the second, and so on. So each step trains on the
+    samples that `StepSampler` has for it.
+
+    shares: a StepSampler of which an item is one replica's share of a step; replicas: of this rank.
+    """
+
+    def __init__(self, shares: StepSampler, *, replicas: int, steps: int) -> None:
+        self.shares = shares
+        self.replicas = replicas
+        self.steps = steps
+
+    def __iter__(self) -> Iterator[List[Tuple[int, int]]]:
+        shares = iter(self.shares)
+        while True:
+            slabs: List[List[Tuple[int, int]]] = [[] for _ in range(self.replicas)]
+            for _ in range(self.steps):
+                for slab in slabs:
+                    slab += next(shares)
+            yield list(itertools.chain.from_iterable(slabs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 
@@ -27,7 +27,9 @@ from models.steps.ipu_program import (
     make_options,
     not_compiled,
     refuse_impossible,
+    remove_locks,
     replicas_of,
+    start_popdist,
 )
 from models.training_setup import TrainingSetup, make_schedule
 
@@ -53,7 +55,8 @@ class IpuStep:
         self.inputs = inputs
         self.rate = make_schedule(setup).rate
         refuse_impossible(setup)
-        self.replicas: Optional[Tuple[int, int]] = replicas_of(poptorch, request)
+        popdist = start_popdist()
+        self.replicas: Optional[Tuple[int, int]] = replicas_of(poptorch, popdist, request)
 
         # The model. Every rank draws the same weights.
         torch.manual_seed(request.seed)
@@ -63,14 +66,17 @@ class IpuStep:
         for ipu, name in enumerate(cut_of(setup), 1):  # what comes before the first cut runs on IPU 0
             poptorch.BeginBlock(self.net.get_submodule(name), ipu_id=ipu)
         self.optimizer = make_optimizer(poptorch, setup.benchmark.make_optimizer(self.net), request.dtype)
-        self.set_rate(0)
+        self.set_rate(request.steps_per_batch // 2)
 
         # Compile: forward, backward and update become one program, before the first window.
-        options = make_options(poptorch, request)
+        options = make_options(poptorch, popdist, request)
         folder = cache_folder(setup)
         options.enableExecutableCaching(folder)
-        self.program = poptorch.trainingModel(NetWithLoss(poptorch, self.net, setup), options, self.optimizer)
+        if setup.world.local_rank == 0:
+            remove_locks(folder)
         cached = executables(folder)
+        meter.group.barrier()
+        self.program = poptorch.trainingModel(NetWithLoss(poptorch, self.net, setup), options, self.optimizer)
         begin_s = time.perf_counter()
         try:
             self.program.compile(*blank_batch(setup))
@@ -78,8 +84,8 @@ class IpuStep:
             raise not_compiled(poptorch, error) from error
         self.compile_s: Optional[float] = time.perf_counter() - begin_s
         # PopART writes <hash>.popef exactly when it compiled, and never when it loaded (popart, popx/devicex.cpp,
-        # Devicex::prepare). The folder belongs to this program alone, and the ranks list it before one of them can have
-        # compiled: all of them see what the job did.
+        # Devicex::prepare). The folder belongs to this program alone, and the ranks list it before one of them
+        # compiles: all of them see what the job did.
         self.compile_cache: Optional[str] = "hit" if cached and executables(folder) == cached else "miss"
 
     def batches(self) -> Iterable[Any]:
@@ -91,8 +97,8 @@ class IpuStep:
         if number == 0:
             self.inputs.take(samples)
 
-        # All steps of a call have the rate of its first one.
-        if self.set_rate(number * request.steps_per_batch):
+        # All steps of a call have the rate of its middle one: the mean, where rates rise or fall steadily.
+        if self.set_rate(number * request.steps_per_batch + request.steps_per_batch // 2):
             self.program.setOptimizer(self.optimizer)
         began_s = time.time()
         try:
@@ -107,11 +113,22 @@ class IpuStep:
     def trained(self) -> Any:
         """Return the net with the weights of the IPUs, which are released."""
         self.meter.of_vendor["device_latency_s"] = {
-            name: dict(zip(("min", "max", "mean"), getattr(self.program, function)()))
-            for name, function in LATENCIES.items()
+            name: self.latency(function) for name, function in LATENCIES.items()
         }
         self.program.destroy()
         return self.net
+
+    def latency(self, function: str) -> Optional[Dict[str, float]]:
+        """Return what one of PopTorch's latency functions says of the last call; None, with a warning, if it fails.
+
+        They assert that the stamps of inputs and outputs match, which callbacks of several replicas push
+        (python/_poplar_executor.py, _computeLatency).
+        """
+        try:
+            return dict(zip(("min", "max", "mean"), getattr(self.program, function)()))
+        except (AssertionError, IndexError, self.poptorch.Error) as error:
+            self.setup.warnings.append(f"no latency from {function}: {type(error).__name__} ({error})")
+            return None
 
     def set_rate(self, step: int) -> bool:
         """Set the learning rate of an optimiser step; tell whether it is another one than before."""
@@ -124,10 +141,10 @@ class IpuStep:
     def tell_split(self, began_s: float, ended_s: float) -> None:
         """Tell the meter for how long the IPUs worked in a call between these two Unix times.
 
-        They cannot work before their first samples are there, and PopTorch has a stamp of that. They work until the
-        call ends: an output leaves before the last backward pass and the update, so no stamp has their end. In between
-        they may wait for samples that are still on their way, and no stamp tells that from computing, because the host
-        prefetches. So `busy` is an upper bound.
+        They cannot work before their first samples are there, and PopTorch has a stamp of that, of the host's side of
+        the transfer. They work until the call ends: an output leaves before the last backward pass and the update, so
+        no stamp has their end. In between they may wait for samples that are still on their way, and no stamp tells
+        that from computing, because the host prefetches. So `busy` is an upper bound.
         """
         there_s = first_samples_there(self.program.getPerfCounters())
         # The stamps are Unix times (StepIO::timestamp); PopTorch's manual promises their differences only.

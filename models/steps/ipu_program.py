@@ -5,6 +5,7 @@ ipu.py compiles it and calls it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
@@ -65,14 +66,27 @@ def refuse_impossible(setup: TrainingSetup) -> None:
         )
 
 
-def replicas_of(poptorch: Any, request: Request) -> Tuple[int, int]:
+def start_popdist() -> Any:
+    """Return the module popdist, which has begun MPI, where poprun started this process; else None.
+
+    With MPI an instance that fails ends the others.
+    """
+    if not any(name.startswith("POPDIST_") for name in os.environ):
+        return None
+    popdist = imported("popdist")
+    if not popdist.isPopdistEnvSet():  # a site's module may set variables with such names, too
+        return None
+    popdist.init()
+    return popdist
+
+
+def replicas_of(poptorch: Any, popdist: Any, request: Request) -> Tuple[int, int]:
     """Return the replicas of the whole job and the IPUs of each: poprun's own numbers, else those asked for.
 
     Raises ImpossibleRequest where poprun was started with others, or where no device has so many IPUs.
     """
     asked = (request.replicas, request.devices_per_replica)
-    if is_under_poprun():
-        popdist = imported("popdist")
+    if popdist is not None:
         started = (int(popdist.getNumTotalReplicas()), int(popdist.getNumIpusPerReplica()))
         if started != asked:
             raise ImpossibleRequest(
@@ -91,13 +105,9 @@ def replicas_of(poptorch: Any, request: Request) -> Tuple[int, int]:
     return asked
 
 
-def is_under_poprun() -> bool:
-    return any(name.startswith("POPDIST_") for name in os.environ)
-
-
-def make_options(poptorch: Any, request: Request) -> Any:
+def make_options(poptorch: Any, popdist: Any, request: Request) -> Any:
     """Return PopTorch's options. Under poprun its popdist sets the replicas of each process."""
-    if is_under_poprun():
+    if popdist is not None:
         options = imported("popdist.poptorch").Options(ipus_per_replica=request.devices_per_replica)
     else:
         options = poptorch.Options()
@@ -156,6 +166,17 @@ def cache_folder(setup: TrainingSetup) -> str:
             "stays between jobs"
         ) from error
     return folder
+
+
+def remove_locks(folder: str) -> None:
+    """Remove the locks of PopTorch that a killed job left: with one, no process of the next job would compile first.
+
+    python/_impl.py, distributedCacheLock, counts in it how many processes of a job have come.
+    """
+    for name in os.listdir(folder):
+        if name.endswith(".lock"):
+            with contextlib.suppress(FileNotFoundError):  # another node may share the folder
+                os.remove(os.path.join(folder, name))
 
 
 def executables(folder: str) -> FrozenSet[Tuple[str, int]]:

@@ -21,9 +21,11 @@ from models.__main__ import parser
 from models.accelerators import ipu
 from models.benchmarks import cosmoflow, resnet50
 from models.data import synthetic_cosmoflow, synthetic_resnet50
+from models.data.sampling import StepSampler
 from models.data.synthetic import write_set
 from models.errors import ImpossibleRequest
 from models.steps import ipu_program
+from models.training_setup import make_sampler
 from models.world import World
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended, Nursery, free_port, ranks_of
 
@@ -129,6 +131,38 @@ def test_a_call_of_several_steps_counts_all_of_them(sdk: Nursery, pictures: Path
     assert len(job.seconds("busy")) == 10
 
 
+def test_a_call_of_several_steps_has_the_rate_of_its_middle_step(
+    sdk: Nursery, pictures: Path, cache: str, tmp_path: Path
+) -> None:
+    one = {"replicas": 1, "devices_per_replica": 1, "accumulation_steps": 1}
+    steps = {"warmup_steps": 5, "windows": 3, "steps_per_window": 5}
+    rates = tmp_path / "rates"
+    job = sdk.run(*words(pictures, **one, **steps), POPTORCH_CACHE_DIR=cache, FAKE_IPU_RATES=str(rates))
+    assert job.code == 0, job.errors
+    schedule = resnet50.Schedule(20, 12, 1)
+    assert [float(rate) for rate in rates.read_text().split()] == [schedule.rate(step) for step in (2, 7, 12, 17)]
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_call_of_several_steps_trains_on_the_batches_of_those_steps(world_size: int) -> None:
+    """PopTorch gives each replica one slab of a batch, so the samples of a step do not stand together there."""
+    replicas, accumulation, steps = 2, 3, 5  # replicas of a rank
+    request = SimpleNamespace(
+        **{"local_batch_size": 1, "accumulation_steps": accumulation, "replicas": replicas * world_size},
+        **{"world_size": world_size, "steps_per_batch": steps, "batches_per_step": 1, "seed": 7},
+        batch_of_rank=accumulation * replicas * steps,
+    )
+    slabs = []  # [rank][replica][step] of the first call
+    for rank in range(world_size):
+        batch = iter(next(iter(make_sampler(request, 100, rank))))
+        slabs += [[[next(batch) for _ in range(accumulation)] for _ in range(steps)] for _ in range(replicas)]
+    plain = StepSampler(100, local_batch=1, rank=0, world=1, accumulation=accumulation * len(slabs), seed=7)
+    in_order = iter(plain)
+    for step in range(steps):
+        of_step = [sample for slab in slabs for sample in slab[step]]
+        assert of_step == [sample for _ in of_step for sample in next(in_order)]
+
+
 def test_cosmoflow_trains_in_half_precision_and_says_so(sdk: Nursery, tmp_path: Path, cache: str) -> None:
     folder = tmp_path / "cosmoflow"
     write_set(str(folder), synthetic_cosmoflow.recipe("smoke", 6, 0), processes=1)
@@ -170,6 +204,74 @@ def test_several_instances_of_poprun_train_together(sdk: Nursery, pictures: Path
     assert first.value("hpcml_summary")["parameters_identical"] is True
     assert first.value("hpcml_window")["samples"] == 18
     assert first.losses == pytest.approx(on_cpu.losses, rel=1e-4)
+
+
+def test_a_lock_that_a_killed_job_left_lets_one_instance_compile_first(
+    sdk: Nursery, pictures: Path, tmp_path: Path
+) -> None:
+    every = {"POPTORCH_CACHE_DIR": str(tmp_path), "MASTER_PORT": free_port()}
+    folder = tmp_path / "resnet50-v1.5-fp32-64x64-1-3-1-2-2"
+    folder.mkdir()
+    (folder / "0123456789abcdef.lock").write_text("0")
+    jobs = sdk.together(*((words(pictures, **SHORT), {**environ, **every}) for environ in poprun(2, 2, 2)))
+    assert [job.code for job in jobs] == [0, 0], jobs[0].errors
+    assert sorted(path.suffix for path in folder.iterdir()) == [".popef"]
+    assert jobs[0].value("hpcml_summary")["compile_cache"] == "miss"
+
+
+def test_a_stray_variable_is_no_poprun(sdk: Nursery, pictures: Path, cache: str) -> None:
+    job = sdk.run(*words(pictures, **SHORT), POPTORCH_CACHE_DIR=cache, POPDIST_LOG_LEVEL="INFO")
+    assert job.code == 0, job.errors
+
+
+def test_a_partition_that_offers_one_size_only_is_used(sdk: Nursery, pictures: Path, cache: str) -> None:
+    """Two replicas of two IPUs are one device of four."""
+    job = sdk.run(*words(pictures, **SHORT), POPTORCH_CACHE_DIR=cache, FAKE_IPU_SIZES="4")
+    assert job.code == 0, job.errors
+    device = job.value("hpcml_start")["device"]
+    assert (device["name"], device["count"]) == ("Graphcore IPU, version 2", 4)
+    assert device["memory_bytes"] == 1472 * 624 * 1024
+
+
+# --- what is nice to have loses no result
+
+
+def test_latencies_that_poptorch_cannot_compute_lose_no_result(sdk: Nursery, pictures: Path, cache: str) -> None:
+    """Its functions assert that inputs and outputs have matching stamps."""
+    job = sdk.run(*words(pictures, **SHORT), POPTORCH_CACHE_DIR=cache, FAKE_IPU_FAULT="stamps")
+    assert job.code == 0, job.errors
+    summary = job.value("hpcml_summary")
+    latency = summary["device_latency_s"]
+    assert [name for name, value in latency.items() if value is None] == ["host_to_device", "compute", "round_trip"]
+    assert latency["device_to_host"]["max"] >= 0
+    said = [text.split(" (")[0] for text in summary["warnings"] if "latency" in text]
+    assert said == [
+        "no latency from getHostIpuLatency: IndexError",
+        "no latency from getComputeLatency: IndexError",
+        "no latency from getLatency: AssertionError",
+    ]
+
+
+def test_weights_that_cannot_be_read_back_lose_no_result(sdk: Nursery, pictures: Path, cache: str) -> None:
+    job = sdk.run(*words(pictures, **SHORT), POPTORCH_CACHE_DIR=cache, FAKE_IPU_FAULT="destroy")
+    assert job.code == 0, job.errors
+    summary = job.value("hpcml_summary")
+    assert summary["effective_throughput"] > 0
+    (said,) = [text for text in summary["warnings"] if "parameters" in text]
+    assert "were not checked" in said
+    assert "the weights cannot be copied" in said
+
+
+def test_weights_that_one_rank_cannot_read_back_are_checked_on_none(sdk: Nursery, pictures: Path, cache: str) -> None:
+    every = {"POPTORCH_CACHE_DIR": cache, "MASTER_PORT": free_port()}
+    faults = ({}, {"FAKE_IPU_FAULT": "destroy"})
+    ranks = zip(poprun(2, 2, 2), faults, strict=True)
+    jobs = sdk.together(*((words(pictures, **SHORT), {**environ, **every, **fault}) for environ, fault in ranks))
+    assert [job.code for job in jobs] == [0, 0], jobs[0].errors
+    summary = jobs[0].value("hpcml_summary")
+    assert summary["parameters_identical"] is None
+    (said,) = [text for text in summary["warnings"] if "parameters" in text]
+    assert "rank 1 cannot read them back" in said
 
 
 # --- what is refused

@@ -8,6 +8,14 @@ from __future__ import annotations
 
 import os
 
+_initialised = False
+
+
+def init() -> None:
+    """Begin MPI. Every program of Graphcore's calls it first where isPopdistEnvSet()."""
+    global _initialised
+    _initialised = True
+
 
 def isPopdistEnvSet() -> bool:
     return "POPDIST_NUM_TOTAL_REPLICAS" in os.environ

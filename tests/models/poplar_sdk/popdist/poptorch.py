@@ -14,8 +14,10 @@ import popdist
 
 class Options(poptorch.Options):
     def __init__(self, ipus_per_replica: int = 1) -> None:
+        assert popdist._initialised, "popdist.init() comes first"
         super().__init__()
         self.set(replication_factor=popdist.getNumLocalReplicas())
+        self.processes = popdist.getNumTotalReplicas() // popdist.getNumLocalReplicas()
 
     def replicationFactor(self, replication_factor: int) -> Any:
         raise RuntimeError("Cannot call `replicationFactor` with popdist.poptorch.Options")

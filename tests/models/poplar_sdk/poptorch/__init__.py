@@ -4,20 +4,24 @@ The source of each thing is named in brackets: files of github.com/graphcore/pop
 and of github.com/graphcore/popart (2023-09-11). What these refuse is refused here. What they do that a caller cannot
 see is left out.
 
-Variables of the environment say what the machine has: FAKE_IPUS, the number of IPUs (8), and FAKE_IPU_FAULT, what goes
-wrong (FAULTS).
+Variables of the environment say what the machine has: FAKE_IPUS, the number of IPUs (8), of which it offers devices of
+1, 2, 4 … IPUs, or those that FAKE_IPU_SIZES lists; FAKE_IPU_FAULT, what goes wrong (FAULTS and the functions below).
+FAKE_IPU_RATES names a file for the learning rate of each call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import enum
+import fcntl
 import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -62,6 +66,7 @@ FAULTS: dict[str, Callable[[], Error]] = {
     "compile:busy": lambda: Error("poptorch_cpp_error", "Failed to acquire 4 IPU(s)"),  # [CompilerImpl.cpp]
     "run:reset": lambda: RecoverableError("poplar_recoverable_runtime_error", "an ECC error on IPU 3"),
     "run:broken": lambda: UnrecoverableError("poplar_unrecoverable_runtime_error", "IPU 3 does not answer"),
+    "destroy": lambda: Error("poplar_application_runtime_error", "[Host] the weights cannot be copied"),
     "run:error": lambda: Error("poplar_application_runtime_error", "[Host] stream callback failed"),
 }
 
@@ -72,17 +77,29 @@ def _fail(moment: str) -> None:
         raise FAULTS[fault]()
 
 
-def _ipus() -> int:
-    return int(os.environ.get("FAKE_IPUS", "8"))
+def _sizes() -> list[int]:
+    """How many IPUs the devices have that the machine offers: a partition of fixed size offers no smaller ones."""
+    if os.environ.get("FAKE_IPU_SIZES"):
+        return [int(size) for size in os.environ["FAKE_IPU_SIZES"].split()]
+    return [1 << power for power in range(7) if 1 << power <= int(os.environ.get("FAKE_IPUS", "8"))]
+
+
+def _version_of_devices(num_ipus: int = 1) -> int:
+    """[popart_compiler/source/Utils.cpp, ipuHardwareVersion: of the devices of exactly that size]"""
+    return 2 if num_ipus in _sizes() else 0
+
+
+poptorch_core = SimpleNamespace(ipuHardwareVersion=_version_of_devices)
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    return num_ipus <= _ipus()
+    return poptorch_core.ipuHardwareVersion(num_ipus) != 0
 
 
 def ipuHardwareVersion() -> int:
-    assert _ipus(), "No IPU hardware available on this system"  # [python/__init__.py]
-    return 2
+    version = poptorch_core.ipuHardwareVersion()
+    assert version != 0, "No IPU hardware available on this system"  # [python/__init__.py]
+    return version
 
 
 # --- options [python/options.py, python/_options_impl.py, python/enums.py] --------------------------------------------
@@ -98,6 +115,10 @@ class OutputMode(enum.IntEnum):
 
 class PipelinedExecution:
     """The stage of a block is the number of its IPU, where no stages are given."""
+
+
+class ShardedExecution(PipelinedExecution):
+    """The same stages, one after the other."""
 
 
 class _OptionsDict:
@@ -145,6 +166,7 @@ class Options(_OptionsDict):
         self.Training = _Training(gradient_accumulation=1)
         self.Precision = _Precision(partials="float")
         self.strategy = PipelinedExecution()
+        self.processes = 1  # popdist sets it [python/options.py, _DistributedOptions]
         super().__init__(
             replication_factor=1, device_iterations=1, output_mode=int(OutputMode.Default), random_seed=0, cache=""
         )
@@ -242,7 +264,11 @@ class PoplarExecutor:
         assert loss.shape == (), "reduction none: PopART needs one number"
         self._check_stages()
         _fail("compile")
-        self._use_cache(narrowed)
+        with self._distributed_cache_lock() as is_first:
+            if is_first:
+                self._use_cache(narrowed)
+        if not is_first:
+            self._use_cache(narrowed)
         self._inputs = args
         self._device_model = copy.deepcopy(self._model)
         twins = dict(zip(self._model.parameters(), self._device_model.parameters(), strict=True))
@@ -282,7 +308,7 @@ class PoplarExecutor:
         # [popart_compiler/source/Compiler.cpp, setActiveIpu and initSession; CompilerImpl.cpp, numPipelineStages]
         placed = [0, *_BlockHook.placed]
         forward_stages = 1 + sum(before != after for before, after in itertools.pairwise(placed))
-        stages = 2 * forward_stages - 1
+        stages = 1 if isinstance(self.options.strategy, ShardedExecution) else 2 * forward_stages - 1
         if self._accumulation < stages:
             raise Error(
                 "poptorch_cpp_error",
@@ -292,15 +318,36 @@ class PoplarExecutor:
         ipus = (max(placed) + 1) * self._replicas
         if ipus > 64:
             raise Error("poptorch_cpp_error", f"Too many IPUs requested ({ipus}).")
-        if ipus > _ipus() or ipus & (ipus - 1):
+        if ipus not in _sizes():
             raise Error("poptorch_cpp_error", f"Failed to acquire {ipus} IPU(s)")
+
+    @contextlib.contextmanager
+    def _distributed_cache_lock(self) -> Iterator[bool]:
+        """[python/_impl.py, distributedCacheLock: each process appends a character; the first one is alone]"""
+        if self.options.processes == 1 or not self.options.cache:
+            yield False
+            return
+        name = Path(self.options.cache, hashlib.md5(repr(self._model).encode()).hexdigest() + ".lock")
+        with name.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write("0")
+            is_last = file.tell() == self.options.processes
+            yield file.tell() == 1
+            fcntl.flock(file, fcntl.LOCK_UN)
+        if is_last:
+            name.unlink()
 
     def _use_cache(self, narrowed: list[torch.Tensor]) -> None:
         """[popart: willow/src/popx/devicex.cpp, Devicex::prepare; executablex.cpp, getCachePath]"""
         if not self.options.cache:
             return
         program = [repr(self._model), *(f"{tensor.shape} {tensor.dtype}" for tensor in narrowed)]
-        program += [str(self.options._values), str(self.options.Training._values), str(self.options.Precision._values)]
+        program.append(type(self.options.strategy).__name__)
+        program += [
+            str(self.options._values),
+            str(self.options.Training._values),
+            str(self.options.Precision._values),
+        ]
         name = int(hashlib.sha256("\n".join(program).encode()).hexdigest()[:16], 16)
         executable = Path(self.options.cache, f"{name}.popef")
         executable.parent.mkdir(parents=True, exist_ok=True)
@@ -319,6 +366,9 @@ class PoplarExecutor:
         # The first dimension is cut by replica first [popart_compiler/source/CompilerImpl.cpp, StepIO::get].
         shape = (self._replicas, self._iterations, self._accumulation, -1)
         inputs = [tensor.view(*shape, *tensor.shape[1:]) for tensor in args]
+        if "FAKE_IPU_RATES" in os.environ:
+            with Path(os.environ["FAKE_IPU_RATES"]).open("a") as file:
+                print(self._rates[0], file=file)
         for group, rate in zip(self._device_optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate
         sums = torch.zeros(self._replicas)
@@ -332,6 +382,9 @@ class PoplarExecutor:
             self._update()
         for _ in range(self._replicas):
             self._stamp("output", "output_complete")
+        if os.environ.get("FAKE_IPU_FAULT") == "stamps":  # callbacks push them from several threads, without a lock
+            self._stamps["input"][0].pop()
+            self._stamps["input_complete"][1].pop()
         assert self.options.output_mode == OutputMode.Sum, "the fake knows only the sum of all micro-batches"
         return sums if self._replicas > 1 else sums[0]  # [poptorch/source/PoplarExecutable.cpp]
 
@@ -357,13 +410,15 @@ class PoplarExecutor:
             return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
         return self._stamps
 
-    def _latency(self, begin: str, first: Callable[[Iterable[float]], float], end: str) -> tuple[float, float, float]:
-        """[python/_poplar_executor.py, _computeLatency]"""
-        starts = [first(moment) for moment in zip(*self._stamps[begin], strict=True)]
-        ends = [max(moment) for moment in zip(*self._stamps[end], strict=True)]
-        factor = len(starts) // len(ends)
-        groups = [min(starts[i : i + factor]) for i in range(0, len(starts), factor)]
-        durations = [after - before for before, after in zip(groups, ends, strict=True)]
+    def _latency(self, begin: str, first: Callable[[list[float]], float], end: str) -> tuple[float, float, float]:
+        """[python/_poplar_executor.py, _computeLatency: the first input's stamps are counted]"""
+        starts, ends = self._stamps[begin], self._stamps[end]
+        start_times = [first([of_input[step] for of_input in starts]) for step in range(len(starts[0]))]
+        end_times = [max(of_output[step] for of_output in ends) for step in range(len(ends[0]))]
+        assert len(start_times) % len(end_times) == 0, "Internal PopTorch error: mismatching number of start timestamps"
+        factor = len(start_times) // len(end_times)
+        groups = [min(start_times[i : i + factor]) for i in range(0, len(start_times), factor)]
+        durations = [after - before for before, after in zip(groups, end_times, strict=True)]
         return min(durations), max(durations), sum(durations) / len(durations)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
@@ -382,5 +437,6 @@ class PoplarExecutor:
         """The host's weights are the old ones until they are copied, as here [docs: PoplarExecutor.destroy]."""
         if self._device_model is None:
             return
+        _fail("destroy")
         self._model.load_state_dict(self._device_model.state_dict())
         self._device_model = None
