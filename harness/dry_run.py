@@ -55,6 +55,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
         refused = job_checks.why_untrainable(platform, spec, item)
         if refused and skip is None:
             console.always(f"would be refused: {refused}")
+            objections.append(f"{spec.test}: {refused}")
         try:
             if platform.name not in connected:
                 connected[platform.name] = schedulers.connect(platform)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from harness import select
 from harness.suite import Suite
 from platforms.config.schema import Platform
-from platforms.job import JobSpec
+from platforms.job import DEVICE_UNITS, JobSpec
 
 CHECK_S = 60.0  # the time limit of a Python interpreter that parses one command line
 
@@ -100,20 +101,24 @@ def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str
     """Why models/ would refuse a job's command line, in one sentence; empty where nothing speaks against it."""
     if spec.benchmark is None or not spec.ranks:  # its scheduler refuses a layout that holds no rank
         return ""
-    # We write the rest of the command line ourselves, so only a user's own arguments need the check.
+    # We write the rest of the command line ourselves, so it needs the check only for a user's own arguments, and for
+    # devices that cannot do all that our options and a platform's file may ask for.
     mark = select.workload(item) or {}
-    if spec.stack is not None or platform.arguments or "arguments" in mark:
-        error = _command_line_error(spec)
-        if error:
-            stack = f", of its stack {spec.stack}" if spec.stack is not None else ""
-            return f"its job would refuse `arguments:` of {platform.source}{stack} or of its workload mark: {error}"
-    return ""
+    has_own_arguments = spec.stack is not None or bool(platform.arguments) or "arguments" in mark
+    if not has_own_arguments and not DEVICE_UNITS[spec.layout.unit].driven_together:
+        return ""
+    error = _command_line_error(spec)
+    if error and has_own_arguments:
+        stack = f", of its stack {spec.stack}" if spec.stack is not None else ""
+        return f"its job would refuse `arguments:` of {platform.source}{stack} or of its workload mark: {error}"
+    return f"its job would refuse what it is asked for: {error}" if error else ""
 
 
 def _command_line_error(spec: JobSpec) -> str:
     """What models/ says against the job's command line; empty where it accepts it."""
     command = [sys.executable, "-I", str(spec.archive), *spec.arguments, "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
+    environ = {**os.environ, **spec.env}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False, env=environ)
     return "" if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, NoReturn, Optional, Sequence, Tuple
 from models import (
     benchmarks,
     host,  # noqa: F401 (before torch, because it records which cores this process may run on)
+    impossible,
 )
 from models.errors import CommandError, ImpossibleRequest, not_importable
 from models.meter import Meter, Solo, Wire
@@ -43,8 +44,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         names = benchmarks.names()
         if options.benchmark not in names:
             raise ImpossibleRequest(f"unknown benchmark {options.benchmark!r}; there is {', '.join(names)}")
-        if getattr(options, "check", False):
-            return 0
+        if options.run is train:
+            impossible.refuse(options)
+            if options.check:
+                return 0
         return int(options.run(options))
     except ImportError as error:
         return report(not_importable(error), command_line)
@@ -130,7 +133,9 @@ def parser() -> ArgumentParser:
 
 def _add_train(command: argparse.ArgumentParser) -> None:
     command.set_defaults(run=train)
-    command.add_argument("--check", action="store_true", help="only check whether these options are understood")
+    command.add_argument(
+        "--check", action="store_true", help="only check whether these options are understood and can be, without torch"
+    )
     add = command.add_argument
     add("benchmark", help=", ".join(benchmarks.names()))
     add("--data-dir", required=True, metavar="D", help="folder of the data set")

@@ -18,10 +18,10 @@ import torch
 from models import host
 from models.accelerators import DrivenByProgram
 from models.errors import ImpossibleRequest
+from models.impossible import CSX_BACKEND, CSX_DTYPES, CSX_TRIAL_DTYPES
 from models.world import World
 
 VERIFIED = "2.10.0"
-BACKEND = "HPC_ML_BENCH_CSX_BACKEND"  # CSX, or CPU for a trial
 INSTALL = (
     f"make an environment of its own with Python 3.11 on x86-64 Linux: python3.11 -m venv csx && csx/bin/pip install "
     f"cerebras-pytorch=={VERIFIED} Pillow (from PyPI; it pins torch 2.4.0 and numpy 1.25.0)"
@@ -38,9 +38,9 @@ class Csx(DrivenByProgram):
         self.device = torch.device("cpu")  # of this rank's own tensors
         self._environ = environ
         self._name = f"cerebras.pytorch's CPU backend on {host.cpu_name()}"
-        kind = environ.get(BACKEND, "CSX")
+        kind = environ.get(CSX_BACKEND, "CSX")
         if kind not in ("CSX", "CPU"):
-            raise ImpossibleRequest(f"{BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
+            raise ImpossibleRequest(f"{CSX_BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
         self.on_wafer = kind == "CSX"
         self.cstorch: Any = None  # the package, imported by `select`
 
@@ -66,8 +66,7 @@ class Csx(DrivenByProgram):
         return 1
 
     def dtypes(self) -> Tuple[str, ...]:
-        """The CSX backend always trains in mixed precision (pytorch/backend/ltc_backend.py); bf16 needs no scaler."""
-        return ("bf16",) if self.on_wafer else ("fp32", "bf16")
+        return CSX_DTYPES if self.on_wafer else CSX_TRIAL_DTYPES
 
     def settle(self, dtype: str) -> None:
         if dtype == "bf16":
@@ -114,7 +113,7 @@ def check_user_node(environ: Mapping[str, str]) -> None:
     if not os.path.exists(path):
         raise ImpossibleRequest(
             f"there is no {path} on this machine, so it is no user node of a Cerebras cluster; run there, or for a "
-            f"trial on this machine's processor type: export {BACKEND}=CPU"
+            f"trial on this machine's processor type: export {CSX_BACKEND}=CPU"
         )
 
 

@@ -14,6 +14,7 @@ import torch
 
 from models.accelerators import DrivenByProgram
 from models.errors import ImpossibleRequest
+from models.impossible import IPU_DTYPES
 from models.world import World
 
 # Optimiser steps of one call: the host is asked less often, the learning rate stays for as many steps. A warm-up of 10
@@ -52,7 +53,7 @@ class Ipu(DrivenByProgram):
         return 1 if common_divisor % STEPS_PER_CALL else STEPS_PER_CALL
 
     def dtypes(self) -> Tuple[str, ...]:
-        return ("fp16", "fp32")
+        return IPU_DTYPES
 
     def settle(self, dtype: str) -> None:
         """There is no TF32 to switch off. What `dtype` means stands in the program's options."""

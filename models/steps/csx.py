@@ -285,7 +285,7 @@ def steps_between_losses(request: Request, is_traced: bool) -> int:
 
 
 def refuse(request: Request, on_wafer: bool) -> None:
-    """Raise ImpossibleRequest for what a CS system cannot do or cannot show."""
+    """Raise ImpossibleRequest for what a CS system cannot do, beside what models/impossible.py refuses."""
     for is_asked, what, reason, advice in _impossible(request, on_wafer):
         if is_asked:
             raise ImpossibleRequest(f"--device csx does not take {what}: {reason}; {advice}")
@@ -293,27 +293,8 @@ def refuse(request: Request, on_wafer: bool) -> None:
 
 def _impossible(request: Request, on_wafer: bool) -> List[Tuple[bool, str, str, str]]:
     """Return whether each such thing is asked for, how it is asked for, why it is impossible, and what to do."""
-    faults = request.inject or {}
     leave_out = "leave it out"
-    everywhere = [
-        (request.mode == "blocking", "--mode blocking", "samples are streamed while the system computes", leave_out),
-        (request.skip_corrupt, "--skip-corrupt", "the nodes that read do not say what they skipped", leave_out),
-        ("stall_s" in faults, "--inject-stall-s", "other nodes read the samples, and we cannot delay them", leave_out),
-        (request.warmup_steps == 0, "--warmup-steps 0", "the first step compiles", "use at least 1"),
-        (
-            request.devices_per_replica > 1,
-            f"--devices-per-replica {request.devices_per_replica}",
-            "each CS system holds a whole copy of the model",
-            leave_out,
-        ),
-    ]
     on_cluster = [
-        (
-            request.cache != "as-is",
-            f"--cache {request.cache}",
-            "the memory of the nodes that read cannot be seen from here",
-            leave_out,
-        ),
         (
             request.window_s > 0,
             f"--size {request.size} without --steps-per-window",
@@ -330,7 +311,7 @@ def _impossible(request: Request, on_wafer: bool) -> List[Tuple[bool, str, str, 
             leave_out,
         ),
     ]
-    return everywhere + (on_cluster if on_wafer else in_trial)
+    return on_cluster if on_wafer else in_trial
 
 
 def doubts(accelerator: Csx) -> List[str]:

@@ -407,8 +407,33 @@ def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_qu
     project.platform("here", f"replaces: false\n{in_file}")
     run = project.pytest("--platform=here", "--size=smoke")
     run.stderr.fnmatch_lines(["*would refuse `arguments:`*unrecognized arguments: --sed 7*Nothing was submitted"])
-    project.pytest("--platform=here", "--dry-run").stdout.fnmatch_lines(["would be refused: *--sed 7*"])
+    dry = project.pytest("--platform=here", "--dry-run")
+    assert dry.ret == pytest.ExitCode.USAGE_ERROR
+    dry.stdout.fnmatch_lines(["would be refused: *--sed 7*"])
     assert project.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("device", "words", "said"),
+    [
+        ("csx", ["--mode=blocking"], "does not take --mode blocking: samples are streamed"),
+        ("csx", ["--dtype=fp32"], "does not take --dtype fp32: it does not train in it; use one of auto, bf16"),
+        ("csx", ["--configuration=gbs32"], "does not take --configuration gbs32: *`configurations: [[]tuned[]]`"),
+        ("csx", ["--cache=cold"], "does not take --cache cold: *"),
+        ("ipu", ["--dtype=bf16"], "does not take --dtype bf16: it does not train in it; use one of auto, fp16, fp32"),
+    ],
+)
+def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(project, device, words, said):
+    project.write("test_mine.py", BENCHMARK_TEST % "")
+    text = f"scheduler: local\ndevice: {device}\nlayouts: {{default: [1x1]}}\nconfigurations: [tuned]\n"
+    project.write("site/platforms/here.yaml", text)
+    project.write("site/site.yaml", "enabled: [here]\n")
+    for dry in ([], ["--dry-run"]):
+        run = project.pytest("--platform=here", "--size=smoke", *words, *dry)
+        assert run.ret == pytest.ExitCode.USAGE_ERROR
+        run.stderr.fnmatch_lines([f"*its job would refuse what it is asked for: --device {device} {said}*"])
+    assert project.jobs() == []
+    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 jobs rendered*"])
 
 
 def test_a_misspelled_value_of_the_site_is_named(project):

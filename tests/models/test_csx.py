@@ -18,9 +18,10 @@ import pytest
 
 from models.__main__ import main as models_main
 from models.accelerators import choose
-from models.accelerators.csx import BACKEND, Csx
+from models.accelerators.csx import Csx
 from models.benchmarks import load
 from models.errors import ImpossibleRequest
+from models.impossible import CSX_BACKEND
 from models.steps.csx import folders_of, steps_between_losses
 from models.steps.csx_input import TIMED_BATCHES, rate_alone
 from models.steps.csx_rates import MOST_STRETCHES, stretches_of
@@ -69,7 +70,7 @@ def test_rates_that_are_no_polynomials_are_refused() -> None:
 
 def test_without_the_package_it_says_where_it_comes_from() -> None:
     with pytest.raises(ImpossibleRequest, match=NO_PACKAGE):
-        Csx({BACKEND: "CPU"}).select(World())
+        Csx({CSX_BACKEND: "CPU"}).select(World())
 
 
 def test_several_ranks_are_refused() -> None:
@@ -78,7 +79,7 @@ def test_several_ranks_are_refused() -> None:
 
 
 def test_a_backend_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(BACKEND, "GPU")
+    monkeypatch.setenv(CSX_BACKEND, "GPU")
     with pytest.raises(ImpossibleRequest, match="HPC_ML_BENCH_CSX_BACKEND is CSX or CPU, not 'GPU'"):
         choose("csx")
 
@@ -104,7 +105,7 @@ class Package:
         folder = self.folder / f"job{self.jobs}"
         folder.mkdir()
         command = [self.python, "-m", "models", *map(str, arguments)]
-        environ = {**ENVIRON, "PYTHONPATH": self.path, BACKEND: "CPU", **environ}
+        environ = {**ENVIRON, "PYTHONPATH": self.path, CSX_BACKEND: "CPU", **environ}
         result = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
         return Ended(result.returncode, result.stdout, result.stderr, folder)
 
@@ -182,14 +183,16 @@ def test_what_it_cannot_do_is_refused(fake: Package, cubes: Path, arguments: lis
 
 
 def test_without_a_cluster_the_real_backend_is_refused(package: Package, cubes: Path) -> None:
-    ended = package.train("cosmoflow", cubes, *SMOKE, **{BACKEND: "CSX", "CSCONFIG_PATH": f"{cubes}/none"})
+    ended = package.train(
+        "cosmoflow", cubes, *SMOKE, "--configuration", "tuned", **{CSX_BACKEND: "CSX", "CSCONFIG_PATH": f"{cubes}/none"}
+    )
     assert ended.code == 78
     assert "is no user node of a Cerebras cluster; run there" in ended.errors
-    assert f"type: export {BACKEND}=CPU" in ended.errors
+    assert f"type: export {CSX_BACKEND}=CPU" in ended.errors
 
 
 TUNED = ("--device", "csx", "--dtype", "bf16", "--size", "smoke", "--windows", "2", "--steps-per-window", "5")
-ON_WAFER = {BACKEND: "CSX", "CSCONFIG_PATH": __file__}  # any file that exists
+ON_WAFER = {CSX_BACKEND: "CSX", "CSCONFIG_PATH": __file__}  # any file that exists
 
 
 def test_on_a_cluster_worker_nodes_read_and_the_losses_are_those_of_their_samples(fake: Package, cubes: Path) -> None:
@@ -453,7 +456,7 @@ print(models.__file__, *samples.shape)
 def test_a_worker_node_reads_with_the_archive_alone(real: Package, cubes: Path, tmp_path: Path) -> None:
     """The input function travels as the package sends it (appliance/appliance_client.py)."""
     archive = shutil.make_archive(str(tmp_path / "models"), "zip", ROOT, "models")
-    environ = {**ENVIRON, "PYTHONPATH": archive, BACKEND: "CPU"}
+    environ = {**ENVIRON, "PYTHONPATH": archive, CSX_BACKEND: "CPU"}
     sent = subprocess.run(
         [real.python, "-c", ON_USER_NODE, str(cubes)], env=environ, cwd=tmp_path, capture_output=True, text=True
     )
