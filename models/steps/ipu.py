@@ -18,11 +18,13 @@ from models.dtypes import TORCH_DTYPES
 from models.loaders import make_loader
 from models.meter import Meter
 from models.steps.ipu_program import (
+    EXECUTION,
     blank_batch,
     cache_folder,
     cut_of,
     executables,
     failed_step,
+    is_sharded,
     make_optimizer,
     make_options,
     not_compiled,
@@ -55,6 +57,8 @@ class IpuStep:
         self.inputs = inputs
         self.rate = make_schedule(setup).rate
         refuse_impossible(setup)
+        if is_sharded():
+            setup.warnings.append(f"the stages of a replica run one after the other ({EXECUTION}=sharded)")
         popdist = start_popdist()
         self.replicas: Optional[Tuple[int, int]] = replicas_of(poptorch, popdist, request)
 
@@ -72,7 +76,7 @@ class IpuStep:
         options = make_options(poptorch, popdist, request)
         folder = cache_folder(setup)
         options.enableExecutableCaching(folder)
-        if setup.world.local_rank == 0:
+        if setup.world.local_rank == 0 and setup.world.size > 1:
             remove_locks(folder)
         cached = executables(folder)
         meter.group.barrier()

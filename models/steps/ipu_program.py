@@ -31,6 +31,7 @@ CUTS: Dict[Tuple[str, int], Tuple[str, ...]] = {
     ("resnet50", 2): ("layer3",),  # conv1 to layer2 | layer3 to the classifier
     ("cosmoflow", 2): ("convolutions.3",),  # the first three convolutions | the rest
 }
+EXECUTION = "HPC_ML_BENCH_IPU_EXECUTION"  # how the stages run: pipelined, or sharded as in the paper's code
 MOST_IPUS = 64  # of one process (popart_compiler/source/CompilerImpl.cpp, assertSingleInstanceMaxNumIPUs)
 
 
@@ -48,13 +49,21 @@ def cut_of(setup: TrainingSetup) -> Tuple[str, ...]:
     return CUTS[(setup.name, ipus)]
 
 
+def is_sharded() -> bool:
+    """Tell whether the stages run one after the other, and not as a pipeline. Raises ImpossibleRequest."""
+    wish = os.environ.get(EXECUTION, "pipelined")
+    if wish not in ("pipelined", "sharded"):
+        raise ImpossibleRequest(f"{EXECUTION}={wish} is neither pipelined nor sharded: write one of them")
+    return wish == "sharded"
+
+
 def refuse_impossible(setup: TrainingSetup) -> None:
     """Raise ImpossibleRequest for what PopTorch or PopART would refuse later."""
     request = setup.request
     # A stage for each IPU's forward pass, and one for each IPU but the last for its backward pass
     # (popart_compiler/source/CompilerImpl.cpp, numPipelineStages; Compiler.cpp refuses less).
     stages = 2 * len(cut_of(setup)) + 1
-    if request.accumulation_steps < stages:
+    if request.accumulation_steps < stages and not is_sharded():
         raise ImpossibleRequest(
             f"a pipeline of {request.devices_per_replica} IPUs has {stages} stages, and a step has "
             f"{request.accumulation_steps} micro-batch(es): use --accumulation-steps {stages} or more"
@@ -114,7 +123,7 @@ def make_options(poptorch: Any, popdist: Any, request: Request) -> Any:
         options.replicationFactor(request.replicas // request.world_size)
     options.deviceIterations(request.steps_per_batch)
     options.Training.gradientAccumulation(request.accumulation_steps)
-    options.setExecutionStrategy(poptorch.PipelinedExecution())
+    options.setExecutionStrategy(poptorch.ShardedExecution() if is_sharded() else poptorch.PipelinedExecution())
     options.outputMode(poptorch.OutputMode.Sum)  # the loss of every micro-batch counts
     options.randomSeed(request.seed)
     options.showCompilationProgressBar(False)
@@ -156,7 +165,9 @@ def cache_folder(setup: TrainingSetup) -> str:
     own = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hpc-ml-bench", "poptorch")
     steps = (request.local_batch_size, request.accumulation_steps, request.steps_per_batch)
     devices = (request.replicas, request.devices_per_replica)
-    words = (setup.name, request.variant, request.dtype, shape_text(request.shape), *steps, *devices)
+    words = [setup.name, request.variant, request.dtype, shape_text(request.shape), *steps, *devices]
+    if is_sharded():
+        words.append("sharded")
     folder = os.path.join(os.environ.get("POPTORCH_CACHE_DIR") or own, "-".join(map(str, words)))
     try:
         os.makedirs(folder, exist_ok=True)
@@ -208,9 +219,10 @@ def _of_known_cause(poptorch: Any, error: Any) -> Optional[CommandError]:
     if isinstance(error, poptorch.UnrecoverableError):
         return MachineFailed(f"an IPU failed for good; ask the machine's administrators to take it out of use {said}")
     if "Failed to acquire" in line:  # popart_compiler/source/CompilerImpl.cpp
-        return MachineFailed(f"the IPUs are not free; see `gc-monitor`, and start the job again later {said}")
+        advice = "see `gc-monitor`, and start the job again later; an IPUJob's name has 36 characters at most"
+        return MachineFailed(f"the IPUs are not free; {advice} {said}")
     # Poplar's types end in memory_allocation_error. PopART's error of this kind has the type of all its errors.
     if error.type.endswith("memory_allocation_error") or "out of memory" in line.lower():
-        advice = "--devices-per-replica 2, --dtype fp16 or a smaller --local-batch-size"
+        advice = f"--devices-per-replica 2, --dtype fp16, a smaller --local-batch-size or {EXECUTION}=sharded"
         return DeviceOutOfMemory(with_message(f"an IPU's memory does not hold this; use {advice} {said}", error))
     return None

@@ -206,6 +206,21 @@ def test_several_instances_of_poprun_train_together(sdk: Nursery, pictures: Path
     assert first.losses == pytest.approx(on_cpu.losses, rel=1e-4)
 
 
+def test_stages_one_after_the_other_are_a_wish_that_the_result_names(
+    sdk: Nursery, pictures: Path, tmp_path: Path
+) -> None:
+    """They need no micro-batches in flight, and are another program with the same losses."""
+    line, every = words(pictures, **SHORT), {"POPTORCH_CACHE_DIR": str(tmp_path)}
+    pipeline = sdk.run(*line, **every)
+    sharded = sdk.run(*line, **every, HPC_ML_BENCH_IPU_EXECUTION="sharded")
+    assert sharded.code == 0, sharded.errors
+    assert sharded.value("hpcml_summary")["compile_cache"] == "miss"
+    assert sharded.losses == pipeline.losses
+    said = "one after the other (HPC_ML_BENCH_IPU_EXECUTION=sharded)"
+    of_runs = [" ".join(job.value("hpcml_summary")["warnings"]) for job in (pipeline, sharded)]
+    assert [said in warnings for warnings in of_runs] == [False, True]
+
+
 def test_a_lock_that_a_killed_job_left_lets_one_instance_compile_first(
     sdk: Nursery, pictures: Path, tmp_path: Path
 ) -> None:
@@ -294,6 +309,11 @@ REFUSED = {
         {"accumulation_steps": 2},
         "a pipeline of 2 IPUs has 3 stages, and a step has 2 micro-batch(es): use --accumulation-steps 3 or more",
     ),
+    "strategy": (
+        {"HPC_ML_BENCH_IPU_EXECUTION": "shard"},
+        {},
+        "HPC_ML_BENCH_IPU_EXECUTION=shard is neither pipelined nor sharded",
+    ),
     "no cut": ({}, {"devices_per_replica": 4}, "use --devices-per-replica 1 or 2, or add a cut"),
     "memory format": ({}, {"channels_last": "on"}, "leave out --channels-last"),
     "other replicas": (poprun(1, 4, 2)[0], {}, "poprun was started with 4 replicas of 2 IPU(s), and 2 of 2 were asked"),
@@ -318,7 +338,7 @@ FAULTS = {
     "compile:link": (4, "PopTorch cannot compile this (poplar_link_error: Linking failed. Output: -lfoo not found)"),
     "compile:busy": (
         69,
-        "the IPUs are not free; see `gc-monitor`, and start the job again later (poptorch_cpp_error: ",
+        "start the job again later; an IPUJob's name has 36 characters at most (poptorch_cpp_error: ",
     ),
     "run:reset": (69, "needs IPU_RESET; then start the job again (poplar_recoverable_runtime_error: an ECC error on"),
     "run:broken": (69, "ask the machine's administrators to take it out of use"),
