@@ -204,7 +204,8 @@ class CsxStep:
         with errors_of_cluster(), tempfile.TemporaryDirectory(dir=".") as folder:
             if self.executor.on_final_iteration:
                 self._keep(self._train(*self._batch))
-                next(self._stream, None)
+                with contextlib.suppress(StopIteration):
+                    self._next_batch()
             self._stream.close()
             file = os.path.join(folder, "weights")
             self.cstorch.save(self.model.state_dict(), file)

@@ -306,6 +306,14 @@ def test_between_the_edges_of_windows_the_client_runs_ahead(fake: Package, cubes
     assert [summary["loss_first"], *windows] == pytest.approx(losses), "of the steps at the edges, and of no other"
 
 
+def test_weights_that_do_not_come_back_lose_no_run(fake: Package, cubes: Path) -> None:
+    ended = fake.train("cosmoflow", cubes, *TUNED, **ON_WAFER, FAKE_CSX_FAILS_AT_THE_END="1")
+    assert ended.code == 0, ended.errors
+    summary = ended.value("hpcml_summary")
+    assert (summary["windows"], summary["steps"]) == (2, 10)
+    assert any("cannot read them back" in text and "the weights are not there" in text for text in summary["warnings"])
+
+
 def test_sigterm_ends_the_executor(fake: Package, cubes: Path) -> None:
     """So the package cancels the job on the cluster, which else would keep its systems."""
     folder = fake.folder / "ended"
