@@ -1,7 +1,7 @@
 """Do Cerebras' package and the plain loop compute the same losses? And does its compiler's front end take our networks?
 
-    python benchmarks/csx_losses.py --python csx/bin/python
-    python benchmarks/csx_losses.py --python csx/bin/python --lower resnet50 cosmoflow
+    python benchmarks/csx_losses.py --python env-csx/bin/python
+    python benchmarks/csx_losses.py --python env-csx/bin/python --lower resnet50 cosmoflow
 
 PYTHON has cerebras-pytorch (docs/accelerators.md says how to install it). No CS system is needed. The first form trains
 each network for ten steps, once as `--device cpu` does and once through models/steps/csx.py on the package's CPU

@@ -250,6 +250,8 @@ class Meter:
     ) -> None:
         if mode not in ("overlap", "blocking"):
             raise ValueError(f"mode is overlap or blocking, not {mode!r}")
+        if no_split is not None and not (isinstance(no_split, str) and no_split.strip()):
+            raise ValueError(f"no_split is the reason, one clause, not {no_split!r}; None where there is a split")
         if warmup_steps % steps_per_batch or (steps_per_window or 0) % steps_per_batch:
             asked = f"warmup_steps={warmup_steps}, steps_per_window={steps_per_window}"
             raise ValueError(f"{asked}: a batch has {steps_per_batch} optimiser steps, so both are multiples of that")

@@ -23,8 +23,8 @@ from models.world import World
 
 VERIFIED = "2.10.0"
 INSTALL = (
-    f"make an environment of its own with Python 3.11 on x86-64 Linux: python3.11 -m venv csx && csx/bin/pip install "
-    f"cerebras-pytorch=={VERIFIED} Pillow (from PyPI; it pins torch 2.4.0 and numpy 1.25.0)"
+    f"make an environment of its own with Python 3.11 on x86-64 Linux: python3.11 -m venv env-csx && env-csx/bin/pip "
+    f"install cerebras-pytorch=={VERIFIED} Pillow (from PyPI; it pins torch 2.4.0 and numpy 1.25.0)"
 )
 
 

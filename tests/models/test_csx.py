@@ -122,8 +122,8 @@ def fake(tmp_path: Path) -> Package:
 def real(tmp_path: Path) -> Package:
     if REAL not in os.environ:
         pytest.skip(
-            f"{REAL} names no Python with cerebras-pytorch: python3.11 -m venv csx && csx/bin/pip install "
-            f"-r environments/csx/requirements.txt, then export {REAL}=$PWD/csx/bin/python"
+            f"{REAL} names no Python with cerebras-pytorch: python3.11 -m venv env-csx && env-csx/bin/pip install "
+            f"-r environments/csx/requirements.txt, then export {REAL}=$PWD/env-csx/bin/python"
         )
     return Package(str(Path(os.environ[REAL]).absolute()), str(ROOT), tmp_path)
 

@@ -826,6 +826,12 @@ def test_finish_writes_once_and_keeps_a_given_exit_code(time, log):
     assert list(meter.steps([1, 2])) == [1, 2]  # not measured any more, and not in the way
 
 
+@pytest.mark.parametrize("reason", ["", " ", True, 3])
+def test_a_missing_split_needs_its_reason(reason):
+    with pytest.raises(ValueError, match="no_split is the reason, one clause"):
+        Meter(samples=1, no_split=reason)
+
+
 def test_a_wrong_mode_is_refused():
     with pytest.raises(ValueError, match="overlap or blocking, not 'fast'"):
         Meter(samples=1, mode="fast")
