@@ -28,7 +28,9 @@ from models.steps.csx_rates import MOST_STRETCHES, stretches_of
 from models.world import World
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended
 
-NO_PACKAGE = "needs cerebras.pytorch, which cannot be imported in .*python3.11 -m venv env-csx .*cerebras-pytorch==2.10.0"
+NO_PACKAGE = (
+    "needs cerebras.pytorch, which cannot be imported in .*python3.11 -m venv env-csx .*cerebras-pytorch==2.10.0"
+)
 
 
 def computed(rate: Callable[[int], float], steps: int) -> tuple[list[float], int]:
