@@ -58,7 +58,7 @@ def set_up(options: argparse.Namespace, world: World, started_s: float) -> Train
     data = benchmark.open_data(options.data_dir, shape=request.shape, augment=request.augment, seed=request.seed)
     request = requests.fit(request, data, options.benchmark, options.data_dir)
     files = own_files(request, data, world)
-    resident = pagecache.prepare(files, request.cache)
+    resident = pagecache.prepare(files, request.cache) if accelerator.reads_here else None
     bytes_per_sample = pagecache.mean_bytes(files)
     if request.skip_corrupt:
         data = SkipCorrupt(data)

@@ -31,6 +31,8 @@ class Accelerator(Protocol):
     accumulates: bool
     """Whether its program puts the micro-batches of an optimiser step together. A rank may then drive several devices.
     False: an EagerAccelerator."""
+    reads_here: bool
+    """Whether this node reads the samples; else others do, of whose memory nothing is known here."""
     no_split: Optional[str]
     """Why waiting for data and computing cannot be told apart there, one clause; None: they can (docs/measuring.md)."""
 
@@ -125,6 +127,7 @@ class OneDevicePerRank:
 
     accumulates = False
     no_split = None
+    reads_here = True
 
     def steps_per_batch(self, common_divisor: int) -> int:
         return 1
@@ -139,6 +142,7 @@ class DrivenByProgram:
     backend = "gloo"
     pinned = False
     accumulates = True
+    reads_here = True
 
     def clock(self) -> HostClock:
         return HostClock()

@@ -42,6 +42,7 @@ class Csx(DrivenByProgram):
         if kind not in ("CSX", "CPU"):
             raise ImpossibleRequest(f"{CSX_BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
         self.on_wafer = kind == "CSX"
+        self.reads_here = not self.on_wafer
         self.cstorch: Any = None  # the package, imported by `select`
 
     @property

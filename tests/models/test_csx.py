@@ -197,7 +197,7 @@ TUNED = ("--device", "csx", "--dtype", "bf16", "--size", "smoke", "--windows", "
 ON_WAFER = {CSX_BACKEND: "CSX", "CSCONFIG_PATH": __file__}  # any file that exists
 
 
-def test_on_a_cluster_worker_nodes_read_and_the_losses_are_those_of_their_samples(fake: Package, cubes: Path) -> None:
+def test_on_a_cluster_worker_nodes_read_and_stream(fake: Package, cubes: Path) -> None:
     wafer = fake.train("cosmoflow", cubes, *TUNED, "--replicas", "2", **ON_WAFER)
     assert wafer.code == 0, wafer.errors
     here = fake.train("cosmoflow", cubes, *TUNED, "--global-batch-size", "4")
@@ -212,6 +212,7 @@ def test_on_a_cluster_worker_nodes_read_and_the_losses_are_those_of_their_sample
     assert wafer.value("hpcml_start")["device"]["name"] == "Cerebras CS-3"
     assert summary["no_split"].startswith("worker nodes stream the samples to the CS system")
     assert wafer.value("hpcml_start")["world"]["replicas"] == 2
+    assert wafer.value("hpcml_start")["data"]["resident"] is None, "this node's memory is not the worker nodes'"
     cluster = json.loads((wafer.folder / "cluster.json").read_text())
     assert (cluster["num_csx"], cluster["micro"]) == (2, "auto")
     assert cluster["python_paths"] == [str(ROOT)]
