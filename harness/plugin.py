@@ -157,10 +157,13 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     suite.refuse_unwritten_history(mine)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if SUITE in config.stash:
-        suite_of(config).end()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_unconfigure(config: pytest.Config) -> Generator[None, None, None]:
+    try:
+        yield
+    finally:  # pytest's own report of an interrupt fails where the terminal has gone
+        if SUITE in config.stash:
+            suite_of(config).end()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -721,6 +721,30 @@ def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
     night.all_once()
 
 
+def test_a_hangup_before_the_terminal_refuses_a_line(night: Night) -> None:
+    """Then pytest itself meets a terminal that has gone, when it reports the end. A dumb one has no live block, which
+    would be erased, and so refused, before that."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "pytest", "-m", "cluster"]
+    environment = {**os.environ, "TERM": "dumb"}
+    with subprocess.Popen(
+        command, cwd=night.path, env=environment, stdout=slave, stderr=slave, start_new_session=True
+    ) as session:
+        os.close(slave)
+        until(night.is_under_way)
+        session.send_signal(signal.SIGSTOP)
+        os.close(master)
+        session.send_signal(signal.SIGHUP)
+        session.send_signal(signal.SIGCONT)
+    (path,) = night.path.glob("runs/2*/sessions/*.jsonl")
+    past = session_history.read_session(path)
+    assert past is not None
+    assert past.end == session_history.PENDING
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
 def test_a_hangup_after_the_terminal_refused_a_line(night: Night) -> None:
     """The kernel refuses writes (EIO) a moment before it sends SIGHUP, so the signal can meet a session that is ending.
 
