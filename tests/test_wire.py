@@ -287,12 +287,13 @@ def test_exit_codes_mean_the_same_on_both_sides() -> None:
         errors.DeviceOutOfMemory: State.DEVICE_OUT_OF_MEMORY,
         errors.DataCorrupt: State.DATA_CORRUPT,
         errors.DataMissing: State.DATA_MISSING,
+        errors.LossNotFinite: State.GATE,
         errors.MachineFailed: State.NODE_LOST,
         errors.ImpossibleRequest: State.REQUEST_REFUSED,
     }
-    assert state_of_exit(GATE_EXIT_CODE, speaks_wire=True) is State.GATE
-    assert {GATE_EXIT_CODE, *(kind.exit_code for kind in kinds)} == {1, *WIRE_EXIT_STATES}
-    assert {state.outcome for state in (State.GATE, *states.values())} == {Outcome.FAILED, Outcome.ERROR}
+    assert errors.LossNotFinite.exit_code == GATE_EXIT_CODE
+    assert {kind.exit_code for kind in kinds} == {1, *WIRE_EXIT_STATES}
+    assert {state.outcome for state in states.values()} == {Outcome.FAILED, Outcome.ERROR}
 
 
 def test_limits_are_the_same_on_both_sides() -> None:

@@ -202,7 +202,8 @@ def test_the_script_counts_that_machines_cores(work: Path) -> None:
     prepared.parent.mkdir(parents=True)
     prepared.symlink_to(sys.executable)
     assert run_script(text)[1] == str(prepared)
-    assert run_script(scheduler.render(replace(spec, ranks_per_device=1000)))[0] == "1"
+    many = scheduler.render(replace(spec, ranks_per_device=1000, launcher="torchrun"))
+    assert run_script(many)[0] == "1"
     assert run_script(scheduler.render(replace(spec, threads_per_rank=3, python="/opt/python")))[:2] == [
         "3",
         "/opt/python",
