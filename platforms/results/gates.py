@@ -152,6 +152,10 @@ def doubts(run: Run, spec: JobSpec | None) -> Iterator[str]:
         yield f"tried: its platform's file says that it cannot run there: {spec.unsupported}"
     if spec is not None and not spec.starts_ranks and size is not None and size != spec.ranks:
         yield f"world size: the program has {size:g} ranks on {spec.ranks} devices"
+    device = part(run.start, "device").get("type")
+    if spec is not None and spec.benchmark is None and device is not None and not _is_device_of(spec, device):
+        said = _in_message(device)
+        yield f"device: asked for {spec.layout.unit}, and meter.py saw {said} only (docs/foreign-loops.md)"
 
 
 def _check_schema(start: Mapping[str, object]) -> Iterator[Problem]:
@@ -179,13 +183,17 @@ def _check_request(start: Mapping[str, object], spec: JobSpec) -> Iterator[Probl
     if start.get("benchmark") != spec.benchmark:
         yield "request", f"benchmark: asked for {spec.benchmark!r}, and the job ran {start.get('benchmark')!r}"
     device = part(start, "device").get("type")
-    if device not in DEVICE_UNITS[spec.layout.unit].types:
+    if not _is_device_of(spec, device):
         yield "device", f"device: asked for {spec.layout.unit}, and the job ran on {_in_message(device)}"
     if spec.archive is None:
         return
     archive = re.fullmatch(r"models-([0-9a-f]+)\.pyz", spec.archive.name)
     if archive and start.get("code") != archive[1]:
         yield "code", f"code: sent was {archive[1]}, and the job ran {_in_message(start.get('code'))}"
+
+
+def _is_device_of(spec: JobSpec, device: object) -> bool:
+    return device in DEVICE_UNITS[spec.layout.unit].types
 
 
 def _check_hosts(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem]:

@@ -703,7 +703,10 @@ def test_a_foreign_loop_that_writes_the_wire_is_checked() -> None:
     run = parse(log(lines), spec)
     assert run.problems == ()
     assert "world size: the program has 1 ranks on 2 devices" in run.warnings
+    assert "device: asked for gpu, and meter.py saw 'cpu' only (docs/foreign-loops.md)" in run.warnings
     assert run.benchmark is None
+    on_gpu = change(good(), "hpcml_start", benchmark=None, code=None)
+    assert not any("meter.py saw" in warning for warning in parse(log(on_gpu), spec).warnings)
 
 
 NODES = replace(SPEC, layout=Layout(2, 1, "gpu"))
