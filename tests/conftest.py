@@ -4,6 +4,7 @@ marked real_slurm, and a Kubernetes, which is real on demand."""
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +24,11 @@ from tests.clusters.sshd import require
 from tests.kubernetes_scenarios.stage import Stage, fake_stage, real_stage
 
 pytest_plugins = ["pytester"]
+
+# A shell starts what stands before a & with SIGINT ignored, and every process inherits that. The sessions that tests
+# start and interrupt would never end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NEEDED = "skipped where %s is missing (HPC_ML_BENCH_REQUIRE_REAL=1: fails)"
 MARKS = (
