@@ -72,6 +72,7 @@ def _written(suite: Suite, path: Path, history: Path, typed: str) -> str:
     """Write the page. Returns its headline."""
     from reporting.commands.html import write_page
     from reporting.history import reader
+    from reporting.history.endings import endings_in
     from reporting.references import store
     from reporting.report.build import build
 
@@ -88,6 +89,7 @@ def _written(suite: Suite, path: Path, history: Path, typed: str) -> str:
         datetime.datetime.now().astimezone(),
         problems,
         options=typed,
+        ending=endings_in(history, problems),
     )
     write_page(report, path, suite.options.runs)
     return report.headline

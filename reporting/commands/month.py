@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from platforms import atomic_file
@@ -16,9 +16,9 @@ from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
+from reporting.history.endings import endings_in
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
-from reporting.history.reader import run_of
 from reporting.report.month import has_runs, month_data
 from reporting.report.month_picture import FONTS, WIDTH, month_svg
 from reporting.report.month_text import month_lines
@@ -77,7 +77,7 @@ def main(options: argparse.Namespace) -> int:
         site.settings.night_ends,
         now,
         devices=devices,
-        ended_as=_reader_of_ends(site, problems),
+        ending=endings_in(site.history, problems),
     )
     if output is not None:
         _write(output, month_svg(month))
@@ -125,16 +125,3 @@ def _devices(typed: Sequence[str], platforms: set[str]) -> dict[str, int]:
             raise RefusedError(f"--devices {word}: the history has no run of {name!r} {nearest(name, platforms)}")
         found[name] = int(number)
     return found
-
-
-def _reader_of_ends(site: OpenedSite, problems: list[str]) -> Callable[[Envelope], str]:
-    """How a job without numbers ended, as its run.json says; else the outcome of its test."""
-
-    def ended_as(job: Envelope) -> str:
-        try:
-            return str(run_of(site.history, job).get("state") or job.outcome.value)
-        except RefusedError as error:
-            problems.append(str(error))
-            return job.outcome.value
-
-    return ended_as

@@ -9,6 +9,7 @@ from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
+from reporting.history.endings import endings_in
 from reporting.report.build import build
 from reporting.report.data import ReportData
 
@@ -53,5 +54,6 @@ def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Report
         options=site.options,
         with_sight=with_sight,
         made_at=answering.now(),
+        ending=endings_in(site.history, problems),
     )
     return Reported(site, report)

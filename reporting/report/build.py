@@ -10,6 +10,7 @@ from typing import Literal
 from platforms.job import Outcome, RefusedError
 from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import Standing, records_of
+from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
 from reporting.references.answers import Author, References
 from reporting.report.data import (
@@ -42,6 +43,7 @@ def build(
     options: str = "",
     with_sight: bool = True,
     made_at: datetime.datetime | None = None,
+    ending: ReadsEnding = by_outcome,
 ) -> ReportData:
     """A report of some tests of a site.
 
@@ -55,11 +57,12 @@ def build(
         made_at: the present time, if it is another one.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
         with_sight: say what the gate can see in each series. This takes most of the time.
+        ending: reads how a job without numbers ended.
 
     Raises:
         RefusedError: no job of these tests is in a series.
     """
-    asked = Asked(references, night_ends, now, options, with_sight)
+    asked = Asked(references, night_ends, now, options, with_sight, ending)
     judged = by_site_and_test(envelopes)
     # What was only tried where it cannot run has no speed, and is not blind for that.
     judged = {key: jobs for key, jobs in judged.items() if any(job.outcome is not Outcome.SKIPPED for job in jobs)}

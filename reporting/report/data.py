@@ -174,6 +174,9 @@ class TestReport:
         last_outcome: of that job: `passed`, `failed`, `error`, `skipped`, `pending`.
         failed_since: the first night without numbers in which a job failed, if none has had numbers since.
         failed_nights: how many nights have had such a job since.
+        failed_as: how the last of these jobs ended, as in `node lost`; "" if none has failed since the last numbers.
+        failed_why: why it ended so, in one line; "" if it is not known.
+        failed_on: the names of its nodes.
         device_hours: that its jobs took in the nights of the report, repeats and visits included.
     """
 
@@ -193,6 +196,9 @@ class TestReport:
     last_outcome: str
     failed_since: str | None = None
     failed_nights: int = 0
+    failed_as: str = ""
+    failed_why: str = ""
+    failed_on: tuple[str, ...] = ()
     device_hours: float = 0.0
     remarks: tuple[str, ...] = ()
 

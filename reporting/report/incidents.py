@@ -15,6 +15,7 @@ from reporting.report.data import Condition, Incident, NodeReport, SeriesReport
 from reporting.report.one_test import URGENCY, WHY_NODE, Asked, BuiltTest, explained
 
 TOLD = (Condition.SLOWER, Condition.FAILED, Condition.SUSPECT, Condition.ACKNOWLEDGED)
+MOST_NODES = 4
 NIGHTS_APART = 2
 """The first night of a change is an estimate, exact within two nights nine times of ten (docs/gate.md)."""
 
@@ -182,14 +183,18 @@ def _count(group: Sequence[_Finding], of_tests: int) -> str:
 
 
 def _failed(group: Sequence[_Finding], of_tests: int) -> str:
-    outcomes = " and ".join(sorted({finding.test.report.last_outcome for finding in group}))
+    """`resnet50 tuned has no numbers: node lost`, `3 of 6 tests have no numbers: node lost (2), time limit (1)`."""
+    counts = Counter(finding.test.report.failed_as for finding in group)
     if len(group) == 1:
-        return f"{group[0].name} has no numbers: {outcomes}"
-    return f"{_count(group, of_tests)} have no numbers: {outcomes}"
+        return f"{group[0].name} has no numbers: {group[0].test.report.failed_as}"
+    ends = ", ".join(f"{state} ({count})" if len(counts) > 1 else state for state, count in counts.most_common())
+    return f"{_count(group, of_tests)} have no numbers: {ends}"
 
 
 def _where(group: Sequence[_Finding]) -> str:
     """`all of it in the device step; input unchanged`; of tests that differ: how many have most of it in which part."""
+    if group[0].condition is Condition.FAILED:
+        return _where_failed(group)
     if len(group) == 1 or len({_series_where(finding) for finding in group}) == 1:
         return _series_where(group[0])
     counts: Counter[str] = Counter()
@@ -208,6 +213,14 @@ def _where(group: Sequence[_Finding]) -> str:
     return f"most of it in {', '.join(parts)}"
 
 
+def _where_failed(group: Sequence[_Finding]) -> str:
+    """The nodes on which the last jobs of all of these tests failed."""
+    of_all = set.intersection(*(set(finding.test.report.failed_on) for finding in group))
+    if not of_all or len(of_all) > MOST_NODES:
+        return ""
+    return f"{'node' if len(of_all) == 1 else 'nodes'} {', '.join(sorted(of_all))}"
+
+
 def _series_where(finding: _Finding) -> str:
     return "" if finding.series is None else finding.series.where
 
@@ -224,13 +237,22 @@ def _why(group: Sequence[_Finding], platform: str, asked: Asked) -> str:
     )
     said = [f"known: {ticket}" for ticket in tickets]
     if first.condition is Condition.FAILED:
-        return "; ".join(said)
+        return "; ".join([*_why_failed(group), *said])
     if first.slow_nodes:
         return "; ".join([WHY_NODE, *said])
     causes = [finding.causes for finding in group if finding.causes is not None]
     if causes and first.since is not None:
         said.insert(0, explained(_common(causes), platform, first.since, asked.references))
     return "; ".join(said)
+
+
+def _why_failed(group: Sequence[_Finding]) -> list[str]:
+    """The reason that most of these jobs gave, and how many did if there are others."""
+    counts = Counter(finding.test.report.failed_why for finding in group if finding.test.report.failed_why)
+    if not counts:
+        return []
+    (reason, count) = counts.most_common(1)[0]
+    return [reason if count == len(group) else f"{reason} ({_tests(count)})"]
 
 
 def _common(causes: Sequence[Causes]) -> Causes:

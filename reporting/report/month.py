@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import calendar
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
 from platforms.job import Outcome, Role
 from reporting.gate.series import Pin, RunValue, Series, learned, pin_of, series_of, window_of
+from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import THROUGHPUT
@@ -175,7 +176,7 @@ def month_data(
     now: datetime.datetime,
     *,
     devices: Mapping[str, int] | None = None,
-    ended_as: Callable[[Envelope], str] = lambda job: job.outcome.value,
+    ending: ReadsEnding = by_outcome,
 ) -> MonthData:
     """What a month of a site was.
 
@@ -186,7 +187,7 @@ def month_data(
         night_ends: the hour at which the site's nights end.
         now: the present time. Nights after it are to come.
         devices: how many devices each platform has, as far as that is known.
-        ended_as: how a job without numbers ended, as in `node lost`.
+        ending: reads how a job without numbers ended.
     """
     tonight = night_of(now.timestamp(), night_ends)
     end = month.replace(day=calendar.monthrange(month.year, month.month)[1])
@@ -208,7 +209,7 @@ def month_data(
             share = _share(hours, (devices or {}).get(name), period)
             platforms.append(PlatformMonth(name, nights, tuple(_standings(jobs, at_end, period)), hours, share))
     conditions = {standing.test: standing.condition for platform in platforms for standing in platform.standings}
-    incidents = incidents_in(period, until_then, references, conditions, ended_as)
+    incidents = incidents_in(period, until_then, references, conditions, ending)
     return MonthData(
         site=site,
         first=period.first,

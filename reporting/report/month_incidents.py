@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
@@ -20,6 +20,7 @@ from reporting.gate.power import sight_of
 from reporting.gate.series import RunValue, Series, pin_of, series_of
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import differences
+from reporting.history.endings import ReadsEnding
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.references.answers import References
@@ -147,14 +148,14 @@ def incidents_in(
     jobs: Sequence[Envelope],
     references: References,
     conditions: Mapping[str, Condition],
-    ended_as: Callable[[Envelope], str],
+    ending: ReadsEnding,
 ) -> tuple[MonthIncident, ...]:
     """The incidents of a period, by cause, then by begin.
 
     Args:
         jobs: all jobs of a site until the period's last night, in the order of their starts.
         conditions: of the tests at the period's end, with all answers.
-        ended_as: how a job without numbers ended, as in `node lost`.
+        ending: reads how a job without numbers ended.
     """
     of_test: dict[str, list[Envelope]] = {}
     asked: dict[str, set[str]] = {}
@@ -168,7 +169,7 @@ def incidents_in(
         for episode in _episodes(of_this, period):
             if not any(period.has(period.night(job)) for job in episode.bad):
                 continue
-            one = _explained(episode, references, ended_as)
+            one = _explained(episode, references, ending)
             if not episode.has_failed:
                 _measure(one, of_this, references, period)
                 if conditions.get(test) not in STILL_SLOW:
@@ -320,9 +321,9 @@ def _end_by_acceptance(episode: _Episode, references: References, period: Period
 # --- causes ----------------------------------------------------------------------------------------------------------
 
 
-def _explained(episode: _Episode, references: References, ended_as: Callable[[Envelope], str]) -> _Explained:
+def _explained(episode: _Episode, references: References, ending: ReadsEnding) -> _Explained:
     if episode.has_failed:
-        counts = Counter(map(ended_as, episode.bad))
+        counts = Counter(ending(job).state for job in episode.bad)
         is_input = counts.most_common(1)[0][0] in INPUT_STATES
         return _Explained(episode, Cause.INPUT if is_input else Cause.FAILED, "", counts)
     nodes = list(dict.fromkeys(_named_nodes(episode)))

@@ -20,6 +20,7 @@ from reporting.gate.power import sight_of
 from reporting.gate.series import Series, learned, pin_of, series_of
 from reporting.gate.tonight import judge_tonight
 from reporting.gate.verdict import Kind, Verdict
+from reporting.history.endings import Ending, ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
@@ -64,6 +65,7 @@ class Asked:
         now: the present time.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
         with_sight: simulate what the gate can see in each series, which takes most of the time.
+        ending: reads how a job without numbers ended.
     """
 
     references: References
@@ -71,6 +73,7 @@ class Asked:
     now: datetime.datetime
     options: str = ""
     with_sight: bool = True
+    ending: ReadsEnding = by_outcome
 
     @property
     def tonight(self) -> datetime.date:
@@ -103,7 +106,9 @@ def built_test(
     with_numbers = [job for job in jobs if job.sane and job.metrics and job.trial.role is Role.MEASURE]
     series: list[SeriesReport] = []
     causes: dict[str, Causes] = {}
-    failed = sorted(_nights_without_numbers(jobs, with_numbers, asked))
+    failed_jobs = _failed_since_numbers(jobs, with_numbers)
+    failed = sorted({asked.night(job) for job in failed_jobs})
+    ending = asked.ending(failed_jobs[-1]) if failed_jobs else Ending("")
     if with_numbers:
         latest = with_numbers[-1]
         verdicts = judge_tonight(latest, jobs, asked.references, asked.night_ends, asked.now, options=asked.options)
@@ -118,7 +123,7 @@ def built_test(
             elif verdict.kind in LASTING:
                 found = _since_it_began(found)
             if failed and found.condition is not Condition.SLOWER:
-                short = f"no numbers since {failed[0]}: {last.outcome.value}"
+                short = f"no numbers since {failed[0]}: {ending.state}"
                 found = replace(found, condition=Condition.FAILED, short=short)
             series.append(found)
     described = with_numbers[-1] if with_numbers else last
@@ -137,6 +142,9 @@ def built_test(
         last_outcome=last.outcome.value,
         failed_since=str(failed[0]) if failed else None,
         failed_nights=len(failed),
+        failed_as=ending.state,
+        failed_why=ending.reason,
+        failed_on=failed_jobs[-1].nodes if failed_jobs else (),
         device_hours=device_hours,
     )
     return BuiltTest(report, causes)
@@ -196,12 +204,10 @@ def _text_or_none(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _nights_without_numbers(
-    jobs: Sequence[Envelope], with_numbers: Sequence[Envelope], asked: Asked
-) -> set[datetime.date]:
-    """The nights since the last numbers in which a job failed, or could not be run."""
+def _failed_since_numbers(jobs: Sequence[Envelope], with_numbers: Sequence[Envelope]) -> list[Envelope]:
+    """The jobs since the last numbers that failed, or could not be run."""
     after = jobs if not with_numbers else jobs[jobs.index(with_numbers[-1]) + 1 :]
-    return {asked.night(job) for job in after if job.outcome in FAILURES}
+    return [job for job in after if job.outcome in FAILURES]
 
 
 def _condition_of_test(series: Sequence[SeriesReport], has_failed: bool, last: Envelope, asked: Asked) -> Condition:

@@ -61,7 +61,8 @@ def one_test(
     lines.append("")
     if test.failed_nights:
         count = "night has" if test.failed_nights == 1 else f"{test.failed_nights} nights have"
-        lines += _wrapped(f"The last {count} no numbers; the last job ended as {test.last_outcome}.", display)
+        end = ": ".join(filter(None, (test.failed_as, test.failed_why)))
+        lines += _wrapped(f"The last {count} no numbers; the last job that failed: {end}", display)
     for remark in test.remarks:
         lines += _wrapped(remark, display)
     command = " ".join(filter(None, ("python -m reporting show", shlex.quote(test.id), options)))

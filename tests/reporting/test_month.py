@@ -15,6 +15,7 @@ import pytest
 from platforms.job import Metric, Outcome, RefusedError, Role, Trial
 from reporting.__main__ import main
 from reporting.gate.verdict import Kind
+from reporting.history.endings import Ending
 from reporting.history.nights import NOON
 from reporting.history.writer import HistoryWriter
 from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, Pause, References
@@ -286,13 +287,15 @@ def test_data_from_elsewhere_is_the_input():
 def test_jobs_without_numbers_are_counted_by_how_they_ended():
     ended = {1: "node lost", 2: "time limit", 3: "time limit"}
 
-    def ended_as(job):
-        return ended[(night(0) + datetime.timedelta(days=int(job.key.job_id.split("-")[0])) - NOVEMBER).days + 1]
+    def ending(job):
+        return Ending(
+            ended[(night(0) + datetime.timedelta(days=int(job.key.job_id.split("-")[0])) - NOVEMBER).days + 1]
+        )
 
-    incident = only_incident(november([failed(1), failed(2), failed(3), *whole(4, 5)], ended_as=ended_as))
+    incident = only_incident(november([failed(1), failed(2), failed(3), *whole(4, 5)], ending=ending))
     assert (incident.cause, incident.why) == (Cause.FAILED, "time limit (2), node lost (1)")
     assert (incident.begin, incident.end, incident.worst) == (night(of_day(1)), night(of_day(4)), None)
-    missing = only_incident(november([failed(1), *whole(2, 3)], ended_as=lambda _job: "data missing"))
+    missing = only_incident(november([failed(1), *whole(2, 3)], ending=lambda _job: Ending("data missing")))
     assert missing.cause is Cause.INPUT
 
 

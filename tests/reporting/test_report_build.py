@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from platforms.job import Metric, Outcome, RefusedError, Role, Trial
+from reporting.history.endings import Ending
 from reporting.history.envelope import TRIED
 from reporting.history.nights import NOON
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
@@ -20,6 +22,7 @@ from tests.reporting.fleet_history import fleet_nights
 from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, run
 
 OTHER = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
+FOURTH = "test_cosmoflow.py::test_cosmoflow[eidf_a100-1x4gpu-tuned]"
 THIRD = "test_cosmoflow.py::test_cosmoflow[archer2-1x2cpu-tuned]"
 
 
@@ -42,12 +45,12 @@ def calm(count: int, first: int = 0, **changes):
     return nights(count, 100.0, first, **changes)
 
 
-def report_of(envelopes, references: References | None = None, tonight: int | None = None) -> ReportData:
+def report_of(envelopes, references: References | None = None, tonight: int | None = None, **options) -> ReportData:
     ordered = sorted(envelopes, key=lambda envelope: envelope.time_s)
     now = datetime.datetime.fromtimestamp(ordered[-1].time_s + 3600)
     if tonight is not None:
         now = datetime.datetime.combine(night(tonight), datetime.time(23))
-    return build(ordered, references or References(), "site", NOON, now)
+    return build(ordered, references or References(), "site", NOON, now, **options)
 
 
 def test_a_calm_site_has_no_incident():
@@ -193,6 +196,34 @@ def test_failed_jobs_are_told_with_their_first_night():
     series = report.tests[0].series[0]
     assert (series.condition, series.short) == (Condition.FAILED, f"no numbers since {night(30)}: failed")
     assert [point.value for point in report.tests[0].series[0].points[-3:]] == [None, None, None]
+
+
+def test_an_incident_of_failed_jobs_says_how_they_ended_where_and_why():
+    ends = {
+        TEST: Ending("node lost", "n07 does not answer since 03:12"),
+        OTHER: Ending("node lost", "n07 does not answer since 03:12"),
+        FOURTH: Ending("compile failed"),
+    }
+    jobs = []
+    for test, ran_on in ((TEST, "n01,n07"), (OTHER, "n07"), (FOURTH, "n07,n08")):
+        failed = {"metrics": {}, "sane": False, "outcome": Outcome.ERROR, "provenance": {"nodes": ran_on}}
+        jobs += [*calm(30, test=test), run(30, 1.0, test=test, verdicts={}, **failed)]
+    report = report_of(jobs, ending=lambda job: ends[job.key.test])
+    (incident,) = report.incidents
+    assert incident.what == "3 of 3 tests have no numbers: node lost (2), compile failed (1)"
+    assert incident.where == "node n07"
+    assert incident.why == "n07 does not answer since 03:12 (2 tests)"
+    page = render(report, evidence="")
+    assert "n07 does not answer since 03:12" in page
+    assert "compile failed, 1 night without numbers" in re.sub(r"<[^>]*>", "", page)
+
+
+def test_how_a_job_ended_is_not_read_of_a_test_that_has_numbers_since():
+    def ending(_job):
+        raise AssertionError
+
+    failed = run(10, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={})
+    assert report_of([*calm(10), failed, *calm(10, 11)], ending=ending).incidents == ()
 
 
 def test_a_test_that_never_had_numbers_has_no_series():

@@ -251,7 +251,7 @@ def test_a_metric_where_lower_is_better_goes_down_when_it_is_worse():
 
 def test_a_test_without_numbers_says_so():
     report = report_of([failed(0), failed(1)])
-    assert "The last 2 nights have no numbers; the last job ended as error." in picture_of(report)
+    assert "The last 2 nights have no numbers; the last job that failed: error" in picture_of(report)
     assert "no numbers" in "\n".join(many_tests(report_of([failed(0), run(0, 1.0, test=OTHER)]), Display()))
 
 
