@@ -172,9 +172,14 @@ def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks)
     if ranks.rank != 0:
         return
     batches = setup.request.batches_per_step
-    with open(setup.options.trace_losses, "w", encoding="utf-8") as file:
-        for number in range(len(losses) // batches):
-            first = number * batches
-            of_step = [loss for rank in losses_of_ranks for loss in rank[first : first + batches]]
-            step = number * setup.request.steps_per_batch  # the first one that the mean covers
-            file.write(json.dumps({"step": step, "loss": sum(of_step) / len(of_step)}) + "\n")
+    lines = []
+    for number in range(len(losses) // batches):
+        first = number * batches
+        of_step = [loss for rank in losses_of_ranks for loss in rank[first : first + batches]]
+        step = number * setup.request.steps_per_batch  # the first one that the mean covers
+        lines.append(json.dumps({"step": step, "loss": sum(of_step) / len(of_step)}) + "\n")
+    try:
+        with open(setup.options.trace_losses, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:  # the windows are measured
+        setup.warnings.append(f"--trace-losses: {setup.options.trace_losses} is not whole: {error.strerror}")

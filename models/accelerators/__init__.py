@@ -181,7 +181,8 @@ def choose(name: str) -> Accelerator:
 
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name not in FAMILIES:
-        raise ImpossibleRequest(f"unknown device {name!r}; --device is one of auto, {', '.join(FAMILIES)}")
+        hint = "; torch calls AMD's GPUs cuda, too" if name.lower() in ("gpu", "rocm", "hip", "amd") else ""
+        raise ImpossibleRequest(f"unknown device {name!r}; --device is one of auto, {', '.join(FAMILIES)}{hint}")
     module, _, family = FAMILIES[name].partition(":")
     accelerator: Accelerator = getattr(importlib.import_module(module), family)()
     return accelerator

@@ -75,8 +75,10 @@ def test_every_family_has_the_whole_face() -> None:
 
 
 def test_unknown_device_names_the_known_ones() -> None:
-    with pytest.raises(ImpossibleRequest, match="unknown device 'tpu'; --device is one of auto, cpu, cuda"):
+    with pytest.raises(ImpossibleRequest, match=r"unknown device 'tpu'; .* auto, cpu, cuda, csx, ipu$"):
         choose("tpu")
+    with pytest.raises(ImpossibleRequest, match=r"unknown device 'rocm'; .*, ipu; torch calls AMD's GPUs cuda, too$"):
+        choose("rocm")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -251,6 +251,13 @@ def test_impossible_requests(more: list[object], sentence: str, nursery: Nursery
     assert_refused(nursery.run(*tiny(data, *more)), 78, sentence)
 
 
+def test_losses_that_cannot_be_written_lose_no_windows(nursery: Nursery, data: Path) -> None:
+    ended = nursery.run(*tiny(data, "--trace-losses", "missing/losses"))
+    assert ended.code == 0, ended.errors
+    warnings = ended.value("hpcml_summary")["warnings"]
+    assert "--trace-losses: missing/losses is not whole: No such file or directory" in warnings
+
+
 def assert_refused(ended: Ended, code: int, sentence: str) -> None:
     """One sentence, the same on stderr and in the log, and nothing was trained."""
     assert ended.code == code, ended.errors
