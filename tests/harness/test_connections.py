@@ -45,8 +45,13 @@ class Campus:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environ |= {"XDG_RUNTIME_DIR": str(self.sockets), "PYTHONPATH": str(ROOT)}
         with (self.project.path / "said").open("ab") as file:
+            hears_hangup = ["env", "--default-signal=HUP"]  # what nohup starts ignores it, and so would its children
             return subprocess.Popen(
-                [sys.executable, "-m", *words], cwd=self.project.path, env=environ, stdout=file, stderr=file
+                [*hears_hangup, sys.executable, "-m", *words],
+                cwd=self.project.path,
+                env=environ,
+                stdout=file,
+                stderr=file,
             )
 
     @property
