@@ -30,6 +30,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import itertools
 import json
 import os
@@ -111,9 +112,9 @@ def stat_fields(pid: int) -> list[str] | None:
         return None
 
 
-def identity() -> dict[str, Any]:
-    """Return what tells this process from every other one that ever has its pid, here or on another machine."""
-    fields = stat_fields(os.getpid())
+@functools.lru_cache(maxsize=None)
+def machine() -> dict[str, Any]:
+    """Return what tells this machine, since it was booted, and this container from every other one."""
     boot = namespace = ""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -121,13 +122,18 @@ def identity() -> dict[str, Any]:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:  # a sandbox hides them
         pass
-    start = fields[19] if fields else None
-    return {"pid": os.getpid(), "start": start, "boot": boot, "host": os.uname().nodename, "pid_namespace": namespace}
+    return {"boot": boot, "host": os.uname().nodename, "pid_namespace": namespace}
+
+
+def identity() -> dict[str, Any]:
+    """Return what tells this process from every other one that ever has its pid, here or on another machine."""
+    fields = stat_fields(os.getpid())
+    return {"pid": os.getpid(), "start": fields[19] if fields else None, **machine()}
 
 
 def alive(record: dict[str, Any]) -> bool | None:
     """Return whether the process of an `identity` still runs; None when this machine or container cannot see it."""
-    here = identity()
+    here = machine()
     elsewhere = [key for key in ("host", "pid_namespace") if record.get(key) != here[key]]
     if record.get("boot") != here["boot"]:
         return None if "host" in elsewhere else False  # the same machine was booted again
