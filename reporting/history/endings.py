@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from platforms.job import RefusedError, State
 from reporting.history.envelope import Envelope
@@ -20,7 +20,8 @@ class Ending(NamedTuple):
     Attributes:
         state: as the table of outcomes calls it, such as `node lost`; `its test failed` if the job itself succeeded. Of
             a job without a run.json, which another program has recorded: its outcome.
-        reason: the first problem of the run, else what the scheduler said; one line; "" if neither is known.
+        reason: the first problem of the run, else what the scheduler said, else its exit code; one line; "" if none of
+            them is known.
     """
 
     state: str
@@ -50,12 +51,17 @@ def endings_in(history: Path, problems: list[str]) -> ReadsEnding:
         state = run_json.get("state")
         if not state:
             return by_outcome(job)
-        reasons = [*(run_json.get("problems") or ()), run_json.get("reason") or ""]
-        return Ending(TEST_FAILED if state == State.SUCCEEDED else str(state), _first_line(str(reasons[0])))
+        return Ending(TEST_FAILED if state == State.SUCCEEDED else str(state), _reason(run_json))
 
     return ending
 
 
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
+def _reason(run_json: Mapping[str, Any]) -> str:
+    """The first line of the first thing that is known."""
+    reasons = [*(run_json.get("problems") or ()), run_json.get("reason")]
+    if run_json.get("signal"):
+        reasons.append(f"signal {run_json['signal']}")
+    elif run_json.get("exit_code"):
+        reasons.append(f"exit code {run_json['exit_code']}")
+    line = str(next(filter(None, reasons), "")).strip().partition("\n")[0]
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
