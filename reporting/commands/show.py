@@ -14,6 +14,7 @@ from reporting.commands.opened_site import open_site
 from reporting.commands.selection import of_one_test
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.gate.tonight import judge_tonight
+from reporting.history.endings import endings_in
 from reporting.tables.history_rows import by_site_and_test, tried_in_vain
 from reporting.tables.nights import night_tables
 from reporting.tables.text import text
@@ -56,9 +57,13 @@ def main(options: argparse.Namespace) -> int:
     for (_site, test), runs in tests.items():
         shown = len(runs) if options.all else options.runs
         metric = None if options.metric is None else answering.metric_of(options.metric, test, runs)
-        tables = night_tables(runs, shown, references, night_ends, metric)
+        ending = endings_in(site.history, problems)
+        tables = night_tables(runs, shown, references, night_ends, metric, ending)
         if not tables:
-            raise RefusedError(f"{test} has {len(runs)} jobs in the history, and none recorded a number")
+            jobs = "1 job" if len(runs) == 1 else f"{len(runs)} jobs"
+            raise RefusedError(
+                f"{test} has {jobs} in the history, and none recorded a number; the last one: {ending(runs[-1])}"
+            )
         for line in text(tables, width):
             print(printable(line))
         last = [run for run in runs if run.sane][-1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from platforms.job import RefusedError, State
+from platforms.job import Outcome, RefusedError, State
 from reporting.history.envelope import Envelope
 from reporting.history.reader import run_of
 
@@ -18,14 +18,17 @@ class Ending(NamedTuple):
     """How a job ended.
 
     Attributes:
-        state: as the table of outcomes calls it, such as `node lost`; `its test failed` if the job itself succeeded. Of
-            a job without a run.json, which another program has recorded: its outcome.
+        state: as the table of outcomes calls it, such as `node lost`; `its test failed` if the job itself succeeded. It
+            is the outcome if the test has not ended, and if there is no run.json, as of other programs' jobs.
         reason: the first problem of the run, else what the scheduler said, else its exit code; one line; "" if none of
             them is known.
     """
 
     state: str
     reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.reason}" if self.reason else self.state
 
 
 ReadsEnding = Callable[[Envelope], Ending]
@@ -49,9 +52,11 @@ def endings_in(history: Path, problems: list[str]) -> ReadsEnding:
             problems.append(str(error))
             return by_outcome(job)
         state = run_json.get("state")
-        if not state:
+        if state == State.SUCCEEDED and job.outcome is Outcome.FAILED:
+            return Ending(TEST_FAILED, _reason(run_json))
+        if state in (None, State.SUCCEEDED):
             return by_outcome(job)
-        return Ending(TEST_FAILED if state == State.SUCCEEDED else str(state), _reason(run_json))
+        return Ending(str(state), _reason(run_json))
 
     return ending
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from reporting.columns import aligned
+from reporting.history.endings import Ending
 from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
 from reporting.report.trend_columns import NightColumn, NightColumns, NightMark, columns_of, nights_of
@@ -61,7 +62,7 @@ def one_test(
     lines.append("")
     if test.failed_nights:
         count = "night has" if test.failed_nights == 1 else f"{test.failed_nights} nights have"
-        end = ": ".join(filter(None, (test.failed_as, test.failed_why)))
+        end = Ending(test.failed_as, test.failed_why)
         lines += _wrapped(f"The last {count} no numbers; the last job that failed: {end}", display)
     for remark in test.remarks:
         lines += _wrapped(remark, display)

@@ -13,6 +13,7 @@ from platforms.rundir import job_json
 from reporting.gate.confirmation import stored_confirmation
 from reporting.gate.tonight import judge_tonight
 from reporting.gate.verdict import Kind, Verdict
+from reporting.history.endings import endings_in
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.reader import run_of
@@ -43,12 +44,13 @@ def latest_rows(
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
     """
     rows = []
+    ending = endings_in(history, problems)
     for of_test in by_site_and_test(envelopes).values():
         with_numbers = [number for number, envelope in enumerate(of_test) if has_numbers(envelope)]
         if not with_numbers:
             continue
         current = of_test[with_numbers[-1]]
-        later = [envelope.outcome.value for envelope in of_test[with_numbers[-1] + 1 :]]
+        later = [ending(envelope).state for envelope in of_test[with_numbers[-1] + 1 :]]
         remarks = [f"later runs have no numbers: {_counted(later)}"] if later else []
         verdicts = judge_tonight(current, of_test, references, night_ends, now, options=options)
         pins = Pins(of_test, references, night_ends).of(current)
@@ -56,8 +58,8 @@ def latest_rows(
     return sorted(rows, key=place_in_tables)
 
 
-def _counted(outcomes: Sequence[str]) -> str:
-    return ", ".join(f"{count} {outcome}" for outcome, count in Counter(outcomes).items())
+def _counted(states: Sequence[str]) -> str:
+    return ", ".join(f"{state} ({count})" for state, count in Counter(states).most_common())
 
 
 def all_rows(

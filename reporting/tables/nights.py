@@ -13,6 +13,7 @@ from reporting.gate.judge import judge
 from reporting.gate.series import Pin, Series, pin_of, series_of
 from reporting.gate.verdict import Verdict
 from reporting.history.comparability import differences
+from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS
@@ -30,6 +31,7 @@ def night_tables(
     references: References,
     night_ends: datetime.time,
     metric: str | None = None,
+    ending: ReadsEnding = by_outcome,
 ) -> list[Table]:
     """A table for each metric of one test, with a row for each run; none if no run has numbers.
 
@@ -37,14 +39,20 @@ def night_tables(
         envelopes: the jobs that this test of one site asked for, in the order of their starts.
         shown: how many runs, from the last one, have a row. All of them count for the pin.
         metric: only this one.
+        ending: reads how a job without numbers ended.
     """
     metrics = dict.fromkeys(name for envelope in envelopes if envelope.sane for name in envelope.metrics)
     wanted = [name for name in metrics if metric in (None, name)]
-    return [_night_table(name, envelopes, shown, references, night_ends) for name in wanted]
+    return [_night_table(name, envelopes, shown, references, night_ends, ending) for name in wanted]
 
 
 def _night_table(
-    metric: str, envelopes: Sequence[Envelope], shown: int, references: References, night_ends: datetime.time
+    metric: str,
+    envelopes: Sequence[Envelope],
+    shown: int,
+    references: References,
+    night_ends: datetime.time,
+    ending: ReadsEnding,
 ) -> Table:
     latest = [envelope for envelope in envelopes if envelope.sane and metric in envelope.metrics][-1]
     series = series_of(metric, latest, envelopes, night_ends)
@@ -55,15 +63,19 @@ def _night_table(
     for position in range(max(0, len(envelopes) - shown), len(envelopes)):
         envelope = envelopes[position]
         night = str(night_of(envelope.time_s, night_ends))
-        doubts = [f"in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
+        remarks = [f"in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
+        end = None
+        if not envelope.sane:
+            end = ending(envelope)
+            remarks.append(end.reason)
         verdict = _verdict(metric, envelope, envelopes[: position + 1], envelope is latest, references, night_ends)
         rows.append(
             (
                 night,
                 envelope.key.run_id,
                 *_numbers(metric, envelope, series, pin, beside),
-                _said(envelope, verdict),
-                "; ".join([*doubts, *changes[position]]) or "-",
+                f"no numbers: {end.state}" if end else _said(verdict),
+                "; ".join(filter(None, [*remarks, *changes[position]])) or "-",
             )
         )
     notes = [_pin_note(series, pin)]
@@ -119,9 +131,7 @@ def _verdict(
     return judge(envelope, until_then, references, night_ends).get(metric)
 
 
-def _said(envelope: Envelope, verdict: Verdict | None) -> str:
-    if not envelope.sane:
-        return f"no numbers: {envelope.outcome.value}"
+def _said(verdict: Verdict | None) -> str:
     if verdict is None:
         return "-"
     return f"RED {verdict.short}" if verdict.red else verdict.short

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,11 @@ from reporting.history.writer import HistoryWriter
 from tests.reporting.gate_nights import nights, run
 
 FAILED = run(30, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={}, provenance={"nodes": "n07"})
+
+
+def test_a_test_that_has_not_ended_has_not_failed(tmp_path: Path) -> None:
+    pending = HistoryWriter(tmp_path).write(replace(FAILED, outcome=Outcome.PENDING), {"state": "succeeded"})
+    assert endings_in(tmp_path, [])(pending) == Ending("pending")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +69,8 @@ def test_the_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (incident,) = json.loads((tmp_path / "report.json").read_text())["incidents"]
     assert incident["what"].endswith("has no numbers: device out of memory")
     assert (incident["where"], incident["why"]) == ("node n07", "81 of 80 GB")
+    assert main(["show", "--site", str(tmp_path), FAILED.key.test]) == 0
+    assert re.search(r"no numbers: device out of memory +81 of 80 GB", capsys.readouterr().out)
     assert main(["trend", "--site", str(tmp_path), FAILED.key.test]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "the last job that failed: device out of memory: 81 of 80 GB" in said

@@ -84,7 +84,7 @@ def test_later_runs_without_numbers_are_counted(site: Path, capsys: pytest.Captu
     assert table(site) == 0
     out = capsys.readouterr().out
     assert "2026-10-02 22:00" in rows(out)[0]
-    assert "[1] later runs have no numbers: 2 error" in out
+    assert "[1] later runs have no numbers: error (2)" in out
 
 
 def test_a_run_in_doubt_says_why(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
