@@ -94,7 +94,8 @@ def refuse_untrainable(suite: Suite, jobs: Mapping[str, JobSpec], items: Sequenc
             continue
         reason = why_untrainable(suite.platforms[spec.platform], spec, item)
         if reason:
-            raise pytest.UsageError(f"{item.nodeid}: {reason}. Nothing was submitted")
+            others = ". Without --try-unsupported it is skipped, and the others run" if spec.unsupported else ""
+            raise pytest.UsageError(f"{item.nodeid}: {reason}. Nothing was submitted{others}")
 
 
 def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str:

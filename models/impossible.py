@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import List, Mapping, Tuple
+from typing import Dict, List, Mapping, Tuple
 
 from models.errors import ImpossibleRequest
 
@@ -17,6 +17,11 @@ CSX_BACKEND = "HPC_ML_BENCH_CSX_BACKEND"  # CSX, or CPU for a trial
 CSX_DTYPES = ("bf16",)
 CSX_TRIAL_DTYPES = ("fp32", "bf16")
 IPU_DTYPES = ("fp16", "fp32")
+# The modules with which a new IPU begins, by benchmark and IPUs of a replica: the stages of the HPDC'24 paper.
+IPU_CUTS: Dict[Tuple[str, int], Tuple[str, ...]] = {
+    ("resnet50", 2): ("layer3",),  # conv1 to layer2 | layer3 to the classifier
+    ("cosmoflow", 2): ("convolutions.3",),  # the first three convolutions | the rest
+}
 
 LEAVE_OUT = "leave it out"
 Refusal = Tuple[bool, str, str, str]  # whether it is asked for, how, why it is impossible, what to do
@@ -29,9 +34,24 @@ def refuse(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
         refusals = _on_csx(options, on_wafer=environ.get(CSX_BACKEND, "CSX") != "CPU")
     elif options.device == "ipu":
         refusals = [_dtype(options, IPU_DTYPES)]
+        ipu_cut(options.benchmark, options.devices_per_replica or 1)
     for is_asked, what, reason, advice in refusals:
         if is_asked:
             raise ImpossibleRequest(f"--device {options.device} does not take {what}: {reason}; {advice}")
+
+
+def ipu_cut(benchmark: str, ipus: int) -> Tuple[str, ...]:
+    """Return the modules with which a new IPU begins, for a replica on so many. Raises ImpossibleRequest: not known."""
+    if ipus == 1:
+        return ()
+    if (benchmark, ipus) not in IPU_CUTS:
+        known = [str(number) for name, number in sorted(IPU_CUTS) if name == benchmark]
+        raise ImpossibleRequest(
+            f"it is not known where to cut {benchmark} for {ipus} IPUs; use --devices-per-replica "
+            f"{' or '.join(['1', *known])} (`devices_per_replica:` in a platform's file), or add a cut to IPU_CUTS in "
+            "models/impossible.py"
+        )
+    return IPU_CUTS[(benchmark, ipus)]
 
 
 def _on_csx(options: argparse.Namespace, *, on_wafer: bool) -> List[Refusal]:

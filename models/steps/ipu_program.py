@@ -1,4 +1,4 @@
-"""What a program for IPUs is made of: where a net is cut, PopTorch's options, the optimiser, kept programs, errors.
+"""What a program for IPUs is made of: its stages, PopTorch's options, the optimiser, kept programs, errors.
 
 ipu.py compiles it and calls it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+from typing import Any, FrozenSet, List, Optional, Tuple
 
 import torch
 
@@ -22,31 +22,18 @@ from models.errors import (
     first_line,
     with_message,
 )
+from models.impossible import ipu_cut
 from models.request import Request
 from models.settings import shape_text
 from models.training_setup import TrainingSetup
 
-# The modules with which a new IPU begins, by benchmark and IPUs of a replica: the stages of the HPDC'24 paper.
-CUTS: Dict[Tuple[str, int], Tuple[str, ...]] = {
-    ("resnet50", 2): ("layer3",),  # conv1 to layer2 | layer3 to the classifier
-    ("cosmoflow", 2): ("convolutions.3",),  # the first three convolutions | the rest
-}
 EXECUTION = "HPC_ML_BENCH_IPU_EXECUTION"  # how the stages run: pipelined, or sharded as in the paper's code
 MOST_IPUS = 64  # of one process (popart_compiler/source/CompilerImpl.cpp, assertSingleInstanceMaxNumIPUs)
 
 
 def cut_of(setup: TrainingSetup) -> Tuple[str, ...]:
     """Return the modules with which a new IPU begins. Raises ImpossibleRequest where none are known."""
-    ipus = setup.request.devices_per_replica
-    if ipus == 1:
-        return ()
-    if (setup.name, ipus) not in CUTS:
-        known = [str(number) for name, number in sorted(CUTS) if name == setup.name]
-        raise ImpossibleRequest(
-            f"it is not known where to cut {setup.name} for {ipus} IPUs; use --devices-per-replica "
-            f"{' or '.join(['1', *known])}, or add a cut to CUTS in models/steps/ipu_program.py"
-        )
-    return CUTS[(setup.name, ipus)]
+    return ipu_cut(setup.name, setup.request.devices_per_replica)
 
 
 def is_sharded() -> bool:

@@ -436,6 +436,40 @@ def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(pr
     project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 jobs rendered*"])
 
 
+IPUS = """
+scheduler: local
+device: ipu
+devices_per_replica: %d
+replicas_per_rank: 1
+layouts: {default: [1x%d]}
+configurations: [tuned]
+%s
+"""
+
+
+@pytest.mark.parametrize(
+    ("unsupported", "words", "others"),
+    [
+        ("", [], ""),
+        (
+            "unsupported: {resnet50: {reason: no pipeline, source: a paper}}",
+            ["--try-unsupported"],
+            ". Without --try-unsupported it is skipped, and the others run",
+        ),
+    ],
+)
+def test_a_net_that_cannot_be_cut_for_so_many_ipus_is_refused_before_a_job_waits(project, unsupported, words, others):
+    project.write("test_mine.py", BENCHMARK_TEST % "")
+    project.write("site/platforms/here.yaml", IPUS % (4, 4, unsupported))
+    project.write("site/site.yaml", "enabled: [here]\n")
+    run = project.pytest("--platform=here", "--size=smoke", *words)
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stderr.fnmatch_lines([f"*it is not known where to cut resnet50 for 4 IPUs*Nothing was submitted{others}"])
+    assert project.jobs() == []
+    project.write("site/platforms/here.yaml", IPUS % (2, 2, ""))
+    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 jobs rendered*"])
+
+
 def test_a_misspelled_value_of_the_site_is_named(project):
     project.job_test()
     project.platform("here", "env: {A: '${site.cirrus_account}'}\n")

@@ -299,7 +299,7 @@ def test_between_the_edges_of_windows_the_client_runs_ahead(fake: Package, cubes
     assert summary["vendor_throughput"]["windows"] == pytest.approx(summary["effective_throughput"], rel=0.1)
     assert not [text for text in summary["warnings"] if "fetched a loss every" in text]
     assert any(text.startswith("bound by the user node: ") for text in summary["warnings"]), "the fake is in our loop"
-    assert any(text.startswith("a window lasts 0.") for text in summary["warnings"])
+    assert any(text.startswith("a window lasts ") for text in summary["warnings"]), "10 s would be long enough"
     assert summary["own_share"] > 0.5
     assert json.loads((ended.folder / "cluster.json").read_text())["job_time_sec"] == 600
 
