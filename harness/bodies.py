@@ -51,7 +51,7 @@ def run_others(suite: Suite, item: pytest.Item, console: Console) -> None:
     assert trials is not None
     assert suite.runner is not None
     main = suite.jobs[item.nodeid]
-    recordings = {main: record.taken(item)}
+    recordings = {main: record.take(item)}
     trials.body_ended(item.nodeid, main)
     while True:
         trials.ask(item.nodeid)
@@ -92,7 +92,7 @@ def _run_body(suite: Suite, item: pytest.Item, job: Job) -> Recording | None:
             record.save_recorded(run)
     except (Exception, pytest.fail.Exception) as failure:
         error = str(failure) or type(failure).__name__
-    recording = record.taken(item)
+    recording = record.take(item)
     if error is None and recording is None:
         error = "nothing is recorded, since record(run) was not called"
     suite.trials.body_ended(item.nodeid, job, error)

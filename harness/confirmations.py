@@ -43,7 +43,7 @@ class Confirmations:
 
     Args:
         platforms: of each test whose runs are confirmed.
-        begun_before: the keys of jobs that earlier sessions of the run have begun.
+        begun_jobs: the keys of jobs that earlier sessions of the run have begun.
         say: shows a line in the terminal.
     """
 
@@ -52,13 +52,13 @@ class Confirmations:
         judging: Judging,
         trials: Trials,
         platforms: Mapping[str, Platform],
-        begun_before: Collection[str],
+        begun_jobs: Collection[str],
         say: Callable[[str], None],
     ) -> None:
         self._judging = judging
         self._trials = trials
         self._platforms = platforms
-        self._begun_before = begun_before
+        self._begun_jobs = begun_jobs
         self._say = say
         self._judged: dict[str, _Judged] = {}
         self._tests = {test: self._at_first(test) for test in platforms}
@@ -139,7 +139,7 @@ class Confirmations:
         return Place(backend.is_one_machine, backend.drain_command)
 
     def _has_begun_before(self, test: str) -> bool:
-        return job_key(test, FIRST.key) in self._begun_before
+        return job_key(test, FIRST.key) in self._begun_jobs
 
     def _so_far(self, test: str) -> TestSoFar:
         first, *others = self._trials.results(test)

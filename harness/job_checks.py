@@ -47,16 +47,18 @@ def cost_line(suite: Suite, jobs: Sequence[JobSpec], most_h: float) -> str | Non
 
     Raises UsageError if the jobs are above the site's max_device_hours.
     """
-    hours = sum(spec.device_hours for spec in jobs if spec.platform != "local")
+    away = [spec for spec in jobs if spec.platform != select.HOME]
+    hours = sum(spec.device_hours for spec in away)
     allowed = suite.site.max_device_hours
     if allowed is not None and hours > allowed:
         raise pytest.UsageError(
-            f"{len(jobs)} jobs may cost {hours:.1f} device-hours (devices x limit); {suite.options.site / 'site.yaml'} "
-            f"says max_device_hours: {allowed:g}. Nothing was submitted. Select fewer with -k, or raise the limit."
+            f"{len(away)} jobs may cost {hours:.1f} device-hours (devices x time limit); "
+            f"{suite.options.site / 'site.yaml'} says max_device_hours: {allowed:g}. Nothing was submitted. Select "
+            "fewer with -k, or raise the limit."
         )
     if not hours:
         return None
-    line = f"{len(jobs)} jobs, at most {hours:.1f} device-hours (devices x time limit)"
+    line = f"{len(away)} jobs, at most {hours:.1f} device-hours (devices x time limit)"
     if most_h > hours:
         limit = "" if allowed is None else f", within max_device_hours: {allowed:g}"
         line += f"; with those that may follow, {most_h:.1f}{limit}"
@@ -64,7 +66,7 @@ def cost_line(suite: Suite, jobs: Sequence[JobSpec], most_h: float) -> str | Non
 
 
 def refuse_incomplete(suite: Suite, jobs: Mapping[str, JobSpec]) -> None:
-    """Raise UsageError for a platform with a `${site.…}` that has no value: its jobs would carry the hole itself."""
+    """Raise UsageError for a platform with a `${site.…}` that has no value: its jobs would contain that text."""
     for name in dict.fromkeys(spec.platform for spec in jobs.values()):
         missing = suite.platforms[name].missing
         if missing:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from platforms.config.schema import Site
-from platforms.job import BenchError
+from platforms.job import BenchError, Metric
 from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.confirmation import settled
 from reporting.gate.judge import judge
@@ -103,8 +103,12 @@ class Judging:
 
     def metrics_before(self, current: Envelope) -> frozenset[str]:
         """The metrics that the last run of a test had. Some of them may only be known once the test's body has run."""
-        of_test = [run for run in self._past_of_tests.get(current.key.test, ()) if run.sane]
-        return frozenset(of_test[-1].metrics) if of_test else frozenset()
+        return frozenset(self._last_metrics(current.key.test))
+
+    def _last_metrics(self, test: str) -> Mapping[str, Metric]:
+        """The metrics of the last run of a test that has passed; empty if there is none."""
+        runs = self._past_of_tests.get(test, ())
+        return next((run.metrics for run in reversed(runs) if run.sane), {})
 
     def _verdicts(self, current: Envelope, beside: Sequence[Envelope] = ()) -> Mapping[str, Verdict]:
         past = [*self._past_of_tests.get(current.key.test, ()), *beside]
@@ -131,9 +135,7 @@ class Judging:
             return None
         if self.problem is not None:
             return f"--gate=require: {self.problem}"
-        of_test = [run for run in self.past.envelopes if run.key.test == current.key.test and run.sane]
-        if of_test:
-            current = replace(current, metrics={**of_test[-1].metrics, **current.metrics})
+        current = replace(current, metrics={**self._last_metrics(current.key.test), **current.metrics})
         verdicts = self._verdicts(current).values()
         if verdicts and all(verdict.pinned or verdict.red for verdict in verdicts):
             return None

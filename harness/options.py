@@ -51,7 +51,6 @@ class Options:
     site: Path
     runs: Path
     run_id: str | None
-    run_again: bool
     resume: bool
     detach: bool
     dry_run: bool
@@ -234,7 +233,6 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         site=site,
         runs=runs_folder(config),
         run_id=None if named is None else run_name("--run-id", named),
-        run_again=named is not None and config.getoption("resume") is None,
         resume=config.getoption("resume") is not None,
         detach=config.getoption("on_interrupt") == "detach",
         dry_run=config.getoption("dry_run") is not None,

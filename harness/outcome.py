@@ -33,11 +33,11 @@ def fail_body(job: Job | None) -> None:
         pytest.fail(str(job.error), pytrace=False)
 
 
-def finish(report: pytest.TestReport, job: Job | None) -> None:
-    """Give a report the job's own time, and its id and folder (as JUnit properties)."""
+def add_job_facts(report: pytest.TestReport, job: Job | None) -> None:
+    """Give a report the job's own time, its id and folder (JUnit properties), and its reason in the short summary."""
     if job is None:
         return
-    _shorten(report, job)
+    _put_reason_first(report, job)
     if report.when == "call" and job.run_s is not None:
         report.duration = job.run_s
     if report.when == "teardown":
@@ -50,17 +50,17 @@ def finish(report: pytest.TestReport, job: Job | None) -> None:
         report.user_properties += [(name, str(value)) for name, value in properties.items() if value is not None]
 
 
-def _shorten(report: pytest.TestReport, job: Job) -> None:
+def _put_reason_first(report: pytest.TestReport, job: Job) -> None:
     """Put the reason of a job's failure first in pytest's short summary."""
     from platforms.runner import messages
 
     crash = getattr(report.longrepr, "reprcrash", None)
     if job.error is not None and crash is not None and crash.message == f"Failed: {job.error}":
         problems = job.run.problems if job.run is not None else ()
-        shorten(report, messages.one_line_summary(job.error.status, problems))
+        set_summary_line(report, messages.one_line_summary(job.error.status, problems))
 
 
-def shorten(report: pytest.TestReport, line: str) -> None:
+def set_summary_line(report: pytest.TestReport, line: str) -> None:
     """Set the line of pytest's short summary, which cuts it at the terminal's width."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:

@@ -126,7 +126,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     mine = suite_of(item.config)
-    outcome.finish(report, mine.jobs.get(item.nodeid))
+    outcome.add_job_facts(report, mine.jobs.get(item.nodeid))
     item.stash.setdefault(outcome.REPORTS, {})[report.when] = report
     if report.failed:
         record.withdraw(item)

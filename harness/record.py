@@ -149,8 +149,8 @@ def save_recorded(run: Run) -> None:
         job_json.add_recorded(run)
 
 
-def taken(item: pytest.Item) -> Recording | None:
-    """What a body has recorded. The next body of the test may record again."""
+def take(item: pytest.Item) -> Recording | None:
+    """Take away what a body has recorded, so that the test's next body may record again."""
     recording = item.stash.get(RECORDING, None)
     if recording is not None:
         del item.stash[RECORDING]

@@ -254,8 +254,11 @@ def _named_by_id(args: Sequence[str]) -> set[tuple[Path, str]]:
 
 
 def may_be_chosen(platform: Platform, options: Options, config: pytest.Config) -> bool:
-    """Whether `arm` could choose a test of this platform. The others' tests are not made at all: a suite of 200 tests
-    and twenty platforms would make 4,000 of them to drop all but 200."""
+    """Whether `choose` could choose a test of this platform.
+
+    The tests of other platforms are not made at all: a suite of 200 tests and twenty platforms would make 4,000 of them
+    to drop all but 200.
+    """
     runs_unnamed = platform.name == HOME and not options.platforms
     return runs_unnamed or is_named(platform, options, config)
 
@@ -267,13 +270,18 @@ def is_named(platform: Platform, options: Options, config: pytest.Config) -> boo
     expression = config.getoption("markexpr") or ""
     if platform.name in names_in(expression):
         return True
-    if matches(expression, platform.all_marks) and not matches(expression, ()):
+    if is_named_by_marks(expression, platform):
         return True
     ids = (*config.args, *config.stash.get(WANTED, frozenset()))
     return any(f"[{platform.name}-" in test for test in ids)
 
 
-def arm(
+def is_named_by_marks(expression: str, platform: Platform) -> bool:
+    """Whether -m is true with the marks of a platform, and false for a test without marks."""
+    return matches(expression, platform.all_marks) and not matches(expression, ())
+
+
+def choose(
     items: Sequence[pytest.Item],
     case_of: Callable[[pytest.Item], Case],
     options: Options,
@@ -304,7 +312,7 @@ def arm(
             or (item.path, item.nodeid.partition("::")[2]) in by_id
             or item.nodeid in resumed
         )
-        named_by_mark = matches(expression, platform.all_marks) and not matches(expression, ())
+        named_by_mark = is_named_by_marks(expression, platform)
         if name == HOME or ((named_directly or named_by_mark) and (options.dry_run or enabled(name))):
             chosen.append(item)
             continue

@@ -102,7 +102,7 @@ def _unseen_tests(runner: Runner, started: StartedSession) -> set[str]:
         jobs = [job for job in jobs if job.asked_s is not None or job.done]
     keys = {job.spec.key for job in runner.jobs}
     tests = {job.spec.test for job in jobs}
-    return {test for key, test in started.begun.items() if key not in keys} | (started.begun_before - tests)
+    return {test for key, test in started.begun_jobs.items() if key not in keys} | (started.begun_tests - tests)
 
 
 def _cancel(runner: Runner, jobs: Sequence[Job], console: Console) -> None:

@@ -33,8 +33,8 @@ class StartedSession:
 
     Attributes:
         attempt_of: which attempt a job is that begins now, by its key.
-        begun: the tests of the jobs that earlier sessions have begun of this session's tests, by the key of the job.
-        begun_before: tests of this session whose jobs earlier sessions have begun, or may have begun.
+        begun_jobs: the test of each job that earlier sessions have begun of this session's tests, by the job's key.
+        begun_tests: these tests; all tests of a run without a record.
         without_record: the run has no journal of an earlier session, so jobs must be searched for by their names.
         carried: tests of earlier sessions that are not among this session's and have no result yet.
         notices: what a person should know, a line each.
@@ -42,8 +42,8 @@ class StartedSession:
 
     journal: Journal
     attempt_of: Callable[[str], Attempt]
-    begun: Mapping[str, str]
-    begun_before: frozenset[str]
+    begun_jobs: Mapping[str, str]
+    begun_tests: frozenset[str]
     without_record: bool = False
     carried: Sequence[str] = ()
     notices: Sequence[str] = ()
@@ -140,9 +140,9 @@ def _start(
     def attempt_of(key: str) -> Attempt:
         return _attempt(options.runs, run_id, key, begun.get(key), without_record=without_record)
 
-    tests_begun = {key: str(own.states[key]["test"]) for key in begun}
-    begun_before = frozenset(jobs if without_record else tests_begun.values())
-    return StartedSession(journal, attempt_of, tests_begun, begun_before, without_record, carried, notices)
+    begun_jobs = {key: str(own.states[key]["test"]) for key in begun}
+    begun_tests = frozenset(jobs if without_record else begun_jobs.values())
+    return StartedSession(journal, attempt_of, begun_jobs, begun_tests, without_record, carried, notices)
 
 
 def _refuse_living(
@@ -158,7 +158,7 @@ def _refuse_living(
 
 def _stale(options: Options, rivals: Sequence[SessionRecord], journal: Journal) -> list[SessionRecord]:
     """The sessions whose results are of another day. There are none where --resume asks for exactly this run."""
-    if not options.run_again:
+    if options.run_id is None or options.resume:
         return []
     now_s = journal.touch()
     return [record for record in rivals if now_s - record.beat_at_s > STALE_S]

@@ -261,4 +261,4 @@ def _confirmations(
     platforms = {
         test: suite.platforms[spec.platform] for test, spec in jobs.items() if isinstance(factory.plan(test), Confirmed)
     }
-    return Confirmations(judging, trials, platforms, started.begun, console.line)
+    return Confirmations(judging, trials, platforms, started.begun_jobs, console.line)

@@ -128,7 +128,7 @@ class Suite:
     def test_failed(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Forget the numbers of a test that failed. Those of a regression stay, for the tables and the history."""
         if report.when == "call" and item.nodeid in self.regressed:
-            outcome.shorten(report, self.regressed[item.nodeid])
+            outcome.set_summary_line(report, self.regressed[item.nodeid])
         else:
             self.recorded.pop(item.nodeid, None)
             self.discarded.add(item.nodeid)
@@ -348,7 +348,7 @@ def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> Non
         suite.not_here = resume.choose(config, items)
     jobs = [item for item in items if case_key(item) in suite.cases]
     enabled = functools.cache(lambda name: checkout.is_enabled(suite.platforms[name], suite.site))
-    chosen, left_out = select.arm(jobs, suite.case, suite.options, enabled, config)
+    chosen, left_out = select.choose(jobs, suite.case, suite.options, enabled, config)
     suite.left_out.update(left_out)
     for item in chosen:
         platform = suite.case(item).platform

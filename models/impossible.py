@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Dict, List, Mapping, Tuple
+from typing import Dict, Iterable, List, Mapping, Tuple
 
 from models.errors import ImpossibleRequest
 
@@ -35,9 +35,14 @@ def refuse(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
     elif options.device == "ipu":
         refusals = [_dtype(options, IPU_DTYPES)]
         ipu_cut(options.benchmark, options.devices_per_replica or 1)
+    refuse_first(options.device, refusals)
+
+
+def refuse_first(device: str, refusals: Iterable[Refusal]) -> None:
+    """Raise ImpossibleRequest for the first of these that is asked for."""
     for is_asked, what, reason, advice in refusals:
         if is_asked:
-            raise ImpossibleRequest(f"--device {options.device} does not take {what}: {reason}; {advice}")
+            raise ImpossibleRequest(f"--device {device} does not take {what}: {reason}; {advice}")
 
 
 def ipu_cut(benchmark: str, ipus: int) -> Tuple[str, ...]:
@@ -84,8 +89,8 @@ def _on_csx(options: argparse.Namespace, *, on_wafer: bool) -> List[Refusal]:
         (
             options.configuration == "gbs32" and options.dtype == "auto",
             "--configuration gbs32",
-            "it is in fp32, and a CS system trains in mixed precision",
-            "use tuned, in a platform's file `configurations: [tuned]`",
+            "it trains in fp32, and a CS system always trains in mixed precision",
+            "use --configuration tuned (`configurations: [tuned]` in a platform's file)",
         ),
     ]
     return [*everywhere, *(on_cluster if on_wafer else ())]
@@ -93,4 +98,5 @@ def _on_csx(options: argparse.Namespace, *, on_wafer: bool) -> List[Refusal]:
 
 def _dtype(options: argparse.Namespace, dtypes: Tuple[str, ...]) -> Refusal:
     is_asked = options.dtype not in ("auto", *dtypes)
-    return is_asked, f"--dtype {options.dtype}", "it does not train in it", f"use one of auto, {', '.join(dtypes)}"
+    advice = f"use {' or '.join(('auto', *dtypes))}"
+    return is_asked, f"--dtype {options.dtype}", "the device does not train in it", advice

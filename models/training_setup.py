@@ -76,7 +76,7 @@ def set_up(options: argparse.Namespace, world: World, started_s: float) -> Train
         bytes_per_sample=bytes_per_sample,
         request=request,
         started_s=started_s,
-        warnings=[*doubts(request, benchmark, accelerator, options), *data.warnings],
+        warnings=[*warnings_on_request(request, benchmark, accelerator, options), *data.warnings],
     )
 
 
@@ -119,7 +119,9 @@ def share_cores(world: World) -> None:
         torch.set_num_threads(cores)
 
 
-def doubts(request: Request, benchmark: Benchmark, accelerator: Accelerator, options: argparse.Namespace) -> List[str]:
+def warnings_on_request(
+    request: Request, benchmark: Benchmark, accelerator: Accelerator, options: argparse.Namespace
+) -> List[str]:
     """Return warnings about the request: why its result may be no measurement, or not the benchmark's."""
     warnings = []
     if request.inject:

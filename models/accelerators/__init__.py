@@ -136,7 +136,8 @@ class OneDevicePerRank:
 class DrivenByProgram:
     """The members that the families share whose compiler makes one program of a training step.
 
-    Their software says nothing about a device's state, and a call of their step returns when its loss is there.
+    Their software says nothing about a device's state. After a call of their step nothing is left to wait for: it
+    returns when its loss is there, and on CS systems the last call of a window does.
     """
 
     backend = "gloo"
@@ -148,7 +149,7 @@ class DrivenByProgram:
         return HostClock()
 
     def synchronize(self) -> None:
-        """Do nothing: a call of the training step returns when its loss is there."""
+        """Do nothing: the last call of a window returns when its loss is there."""
 
     def attainable_flops(self, dtype: str) -> Optional[float]:
         return None
@@ -183,6 +184,6 @@ def choose(name: str) -> Accelerator:
     if name not in FAMILIES:
         hint = "; torch calls AMD's GPUs cuda, too" if name.lower() in ("gpu", "rocm", "hip", "amd") else ""
         raise ImpossibleRequest(f"unknown device {name!r}; --device is one of auto, {', '.join(FAMILIES)}{hint}")
-    module, _, family = FAMILIES[name].partition(":")
-    accelerator: Accelerator = getattr(importlib.import_module(module), family)()
+    module, _, class_name = FAMILIES[name].partition(":")
+    accelerator: Accelerator = getattr(importlib.import_module(module), class_name)()
     return accelerator

@@ -24,6 +24,7 @@ import torch
 from models.accelerators.csx import VERIFIED, Csx
 from models.checks import MOST_SAMPLES, FirstInputs
 from models.errors import ImpossibleRequest
+from models.impossible import LEAVE_OUT, refuse_first
 from models.meter import Meter
 from models.request import Request
 from models.steps.csx_errors import errors_of_cluster
@@ -52,7 +53,7 @@ class CsxStep:
 
     def __init__(self, accelerator: Csx, setup: TrainingSetup, meter: Meter, inputs: FirstInputs) -> None:
         refuse(setup.request, accelerator.on_wafer)
-        setup.warnings.extend(doubts(accelerator))
+        setup.warnings.extend(warnings_on_package(accelerator))
         self.accelerator = accelerator
         self.cstorch = accelerator.cstorch
         self.setup = setup
@@ -200,7 +201,7 @@ class CsxStep:
         The weights come in the package's own way, by a file: it also brings those that lie in the cluster.
         """
         self._report_rates()
-        self.setup.warnings.extend(self._doubts())
+        self.setup.warnings.extend(self._warnings_on_rate())
         with errors_of_cluster(), tempfile.TemporaryDirectory(dir=".") as folder:
             if self.executor.on_final_iteration:
                 self._keep(self._train(*self._batch))
@@ -235,7 +236,7 @@ class CsxStep:
         """Return the samples and the seconds of all windows together, by the package."""
         return self.counted[0] - self.counted_in_warmup[0], self.counted[1] - self.counted_in_warmup[1]
 
-    def _doubts(self) -> Iterator[str]:
+    def _warnings_on_rate(self) -> Iterator[str]:
         """Yield why the rate may be that of something else than the CS systems."""
         request = self.setup.request
         samples, seconds = self._in_windows()
@@ -271,7 +272,7 @@ class CsxStep:
 
 
 def steps_between_losses(request: Request, is_traced: bool) -> int:
-    """Return of how many steps one loss is fetched: a common divisor of warm-up and windows, so that edges are exact.
+    """Return n, where the loss of every n-th step is fetched. n divides warm-up and windows, so their edges are exact.
 
     Fetching the loss of each step would let this process set the pace: each takes requests to the cluster, one after
     the other (pytorch/backend/ltc_backend.py: run_step_closures).
@@ -287,14 +288,6 @@ def steps_between_losses(request: Request, is_traced: bool) -> int:
 
 def refuse(request: Request, on_wafer: bool) -> None:
     """Raise ImpossibleRequest for what a CS system cannot do, beside what models/impossible.py refuses."""
-    for is_asked, what, reason, advice in _impossible(request, on_wafer):
-        if is_asked:
-            raise ImpossibleRequest(f"--device csx does not take {what}: {reason}; {advice}")
-
-
-def _impossible(request: Request, on_wafer: bool) -> List[Tuple[bool, str, str, str]]:
-    """Return whether each such thing is asked for, how it is asked for, why it is impossible, and what to do."""
-    leave_out = "leave it out"
     on_cluster = [
         (
             request.window_s > 0,
@@ -304,18 +297,18 @@ def _impossible(request: Request, on_wafer: bool) -> List[Tuple[bool, str, str, 
         ),
     ]
     in_trial = [
-        (request.replicas > 1, f"--replicas {request.replicas}", "the CPU backend has one", leave_out),
+        (request.replicas > 1, f"--replicas {request.replicas}", "the CPU backend has one", LEAVE_OUT),
         (
             request.accumulation_steps > 1,
             f"--accumulation-steps {request.accumulation_steps}",
             "the CPU backend trains on a whole batch at once",
-            leave_out,
+            LEAVE_OUT,
         ),
     ]
-    return on_cluster if on_wafer else in_trial
+    refuse_first("csx", on_cluster if on_wafer else in_trial)
 
 
-def doubts(accelerator: Csx) -> List[str]:
+def warnings_on_package(accelerator: Csx) -> List[str]:
     """Return warnings about the package and its backend."""
     found = []
     version = accelerator.cstorch.__version__
@@ -374,16 +367,16 @@ def package_optimizer(cstorch: Any, optimizer: Any) -> Any:
     Raises ImpossibleRequest where it lacks one, or one with these values.
     """
     name = type(optimizer).__name__
-    family = getattr(cstorch.optim, name, None)
-    if family is None or not type(optimizer).__module__.startswith("torch.optim"):
+    kind = getattr(cstorch.optim, name, None)
+    if kind is None or not type(optimizer).__module__.startswith("torch.optim"):
         raise ImpossibleRequest(
             f"cerebras.pytorch has no {type(optimizer).__module__}.{name}, this benchmark's optimiser; use a GPU"
         )
-    known = set(inspect.signature(family.__init__).parameters)
+    known = set(inspect.signature(kind.__init__).parameters)
     groups = []
     for group in optimizer.param_groups:
         unknown = [key for key, value in group.items() if key not in known and value not in (None, False)]
         if unknown:
             raise ImpossibleRequest(f"cerebras.pytorch's {name} knows no {unknown[0]}; use a GPU for this benchmark")
         groups.append({key: value for key, value in group.items() if key in known})
-    return family(groups, **{key: value for key, value in optimizer.defaults.items() if key in known})
+    return kind(groups, **{key: value for key, value in optimizer.defaults.items() if key in known})

@@ -66,7 +66,7 @@ def errors_of_cluster() -> Iterator[None]:
     except CommandError:
         raise
     except Exception as error:
-        one = only_one(error)
+        one = first_of_group(error)
         verdict = verdict_on(one)
         if verdict is None:
             raise
@@ -74,7 +74,7 @@ def errors_of_cluster() -> Iterator[None]:
         raise kind(with_message(f"{sentence}: {first_line(one)}", one)) from error
 
 
-def only_one(error: BaseException) -> BaseException:
+def first_of_group(error: BaseException) -> BaseException:
     """Return the first error of a group, as the package raises for several weights (pytorch/core/appliance.py)."""
     while getattr(error, "exceptions", None):
         error = error.exceptions[0]  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ def on_worker(text: str) -> Verdict:
 def on_compiler(text: str) -> Verdict:
     if any(sign in text for sign in OUT_OF_MEMORY):
         return DeviceOutOfMemory, "the compiled program does not fit"
-    return CompileFailed, "Cerebras' compiler"
+    return CompileFailed, "Cerebras' compiler refused the program"
 
 
 def on_connection(error: BaseException) -> Verdict:

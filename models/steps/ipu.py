@@ -15,13 +15,13 @@ import torch
 from models.accelerators.ipu import Ipu
 from models.checks import FirstInputs
 from models.dtypes import TORCH_DTYPES
+from models.impossible import ipu_cut
 from models.loaders import make_loader
 from models.meter import Meter
 from models.steps.ipu_program import (
     EXECUTION,
     blank_batch,
     cache_folder,
-    cut_of,
     executables,
     failed_step,
     is_sharded,
@@ -67,7 +67,9 @@ class IpuStep:
         self.net = setup.benchmark.build(request.variant, request.shape)
         if request.dtype == "fp16":
             self.net.half()
-        for ipu, name in enumerate(cut_of(setup), 1):  # what comes before the first cut runs on IPU 0
+        for ipu, name in enumerate(
+            ipu_cut(setup.name, request.devices_per_replica), 1
+        ):  # what comes before the first cut runs on IPU 0
             poptorch.BeginBlock(self.net.get_submodule(name), ipu_id=ipu)
         self.optimizer = make_optimizer(poptorch, setup.benchmark.make_optimizer(self.net), request.dtype)
         self.set_rate(request.steps_per_batch // 2)
@@ -125,8 +127,8 @@ class IpuStep:
     def latency(self, function: str) -> Optional[Dict[str, float]]:
         """Return what one of PopTorch's latency functions says of the last call; None, with a warning, if it fails.
 
-        They assert that the stamps of inputs and outputs match, which callbacks of several replicas push
-        (python/_poplar_executor.py, _computeLatency).
+        PopTorch asserts that the stamp of each output belongs to that of an input. With several replicas the callbacks
+        that make the stamps may come in another order (python/_poplar_executor.py, _computeLatency).
         """
         try:
             return dict(zip(("min", "max", "mean"), getattr(self.program, function)()))

@@ -31,11 +31,6 @@ EXECUTION = "HPC_ML_BENCH_IPU_EXECUTION"  # how the stages run: pipelined, or sh
 MOST_IPUS = 64  # of one process (popart_compiler/source/CompilerImpl.cpp, assertSingleInstanceMaxNumIPUs)
 
 
-def cut_of(setup: TrainingSetup) -> Tuple[str, ...]:
-    """Return the modules with which a new IPU begins. Raises ImpossibleRequest where none are known."""
-    return ipu_cut(setup.name, setup.request.devices_per_replica)
-
-
 def is_sharded() -> bool:
     """Tell whether the stages run one after the other, and not as a pipeline. Raises ImpossibleRequest."""
     wish = os.environ.get(EXECUTION, "pipelined")
@@ -49,7 +44,7 @@ def refuse_impossible(setup: TrainingSetup) -> None:
     request = setup.request
     # A stage for each IPU's forward pass, and one for each IPU but the last for its backward pass
     # (popart_compiler/source/CompilerImpl.cpp, numPipelineStages; Compiler.cpp refuses less).
-    stages = 2 * len(cut_of(setup)) + 1
+    stages = 2 * len(ipu_cut(setup.name, request.devices_per_replica)) + 1
     if request.accumulation_steps < stages and not is_sharded():
         raise ImpossibleRequest(
             f"a pipeline of {request.devices_per_replica} IPUs has {stages} stages, and a step has "
@@ -95,8 +90,8 @@ def replicas_of(poptorch: Any, popdist: Any, request: Request) -> Tuple[int, int
     ipus = replicas * request.devices_per_replica
     if not poptorch.ipuHardwareIsAvailable(ipus):
         raise ImpossibleRequest(
-            f"{replicas} replica(s) of {request.devices_per_replica} IPU(s) need {ipus}, and PopTorch sees no device "
-            "of as many: see `gc-info -l`, or give another --replicas"
+            f"{replicas} replica(s) of {request.devices_per_replica} IPU(s) need a device of {ipus} IPUs, and "
+            "PopTorch finds none: see `gc-info -l`, or give another --replicas"
         )
     return asked
 
@@ -167,7 +162,7 @@ def cache_folder(setup: TrainingSetup) -> str:
 
 
 def remove_locks(folder: str) -> None:
-    """Remove the locks of PopTorch that a killed job left: with one, no process of the next job would compile first.
+    """Remove PopTorch's locks that a killed job left: with one, each process of the next job waits for another one.
 
     python/_impl.py, distributedCacheLock, counts in it how many processes of a job have come.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from platforms.job import DEVICE_UNITS, JobSpec, Run, Window
 
@@ -36,7 +37,7 @@ def number(value: object) -> float | None:
         return None
 
 
-def part(value: Mapping[str, object], key: str) -> Mapping[str, object]:
+def part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """The mapping under a key, empty where there is none."""
     found = value.get(key)
     return found if isinstance(found, Mapping) else {}
@@ -49,8 +50,8 @@ def windows_of(
 
     Args:
         values: the `hpcml_window` of each index.
-        no_split: why the job cannot tell waiting from computing (`Run.no_split`). Without such a reason a window that
-            lacks them cannot be used, and with it none may have a part of them.
+        no_split: why the job cannot tell waiting from computing (`Run.no_split`). Without a reason, a window that lacks
+            one of these times cannot be used. With one, a window that has any of them cannot be used.
     """
     windows: list[Window] = []
     problems: list[str] = []
@@ -70,7 +71,9 @@ def windows_of(
         windows.append(window)
     missing = [index for index in range(max(values, default=-1)) if index not in values]
     if missing:
-        problems.append(f"windows are missing from the log: {', '.join(map(str, missing[:5]))}")
+        problems.append(
+            f"windows are missing from the log: {', '.join(map(str, missing[:5]))}{', …' if len(missing) > 5 else ''}"
+        )
     if len({window.samples for window in windows}) > 1:
         counts = ", ".join(str(window.samples) for window in windows[:8])
         problems.append(f"the windows have different numbers of samples: {counts}")
@@ -136,7 +139,7 @@ def contradictions(run: Run, spec: JobSpec | None) -> Iterator[Problem]:
         yield from _check_physics(run, spec)
 
 
-def doubts(run: Run, spec: JobSpec | None) -> Iterator[str]:
+def warnings_on(run: Run, spec: JobSpec | None) -> Iterator[str]:
     """Warnings about a run. They are printed and fail no test."""
     gap = run.identity_gap
     if gap is not None and gap > IDENTITY_LIMIT and _mode(run) != "blocking":

@@ -174,7 +174,7 @@ class LogReader:
                 problems.append(text)
         warnings = [str(text) for text in _list(self._summary.get("warnings"))]
         subjects = {text.split(":")[0] for text in warnings}
-        for text in gates.doubts(run, spec):
+        for text in gates.warnings_on(run, spec):
             if text.split(":")[0] not in subjects:
                 warnings.append(text)
         return replace(run, problems=tuple(problems), warnings=tuple(warnings))

@@ -140,12 +140,7 @@ class Aliases:
                 self._key(str(name)): self.content(each, str(name), versions=versions) for name, each in value.items()
             }
         if isinstance(value, list | tuple):
-            return [
-                HIDDEN
-                if place and _is_option_of_secret(value[place - 1])
-                else self.content(each, key, versions=versions)
-                for place, each in enumerate(value)
-            ]
+            return self._items(value, key, versions)
         if not isinstance(value, str):
             return value
         if names_a_secret(key) and value not in ("", HIDDEN):
@@ -163,12 +158,12 @@ class Aliases:
         return self.text(value, versions=versions)
 
     def _items(self, values: Sequence[Any], key: str, versions: bool) -> list[Any]:
+        """The items of a list, as of a command line, where the word after `--token` is a secret."""
         found = []
-        option: object = ""  # the word before
-        for each in values:
-            is_secret = isinstance(each, str) and _is_option_of_secret(option)
-            found.append(self._hide() if is_secret else self.content(each, key, versions=versions))
-            option = each
+        before: object = ""
+        for item in values:
+            found.append(self._hide() if _is_option_of_secret(before) else self.content(item, key, versions=versions))
+            before = item
         return found
 
     def script(self, text: str) -> str:
@@ -319,9 +314,7 @@ def _names_patterns(known: KnownNames) -> Iterator[str]:
     for name in sorted(names, key=lambda name: (-len(name), name)):
         if known.is_word(name):
             continue
-        variants = dict.fromkeys(
-            (name, json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1], quote(name))
-        )
+        variants = dict.fromkeys((name, *_in_json(name), quote(name)))
         for variant in variants:
             before, after = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
             if len(name) >= SEARCHED_INSIDE and not any(name.lower() in word for word in known.words):
@@ -341,16 +334,10 @@ def _numbered(known: KnownNames) -> Iterator[tuple[str, int]]:
 
 
 def _path_variants(known: KnownNames) -> Iterator[tuple[str, str]]:
-    """KnownNames paths as they may be written: as they are, in JSON, in a shell's quotes, in a URL."""
+    """Each known path in each way in which it may be written: as it is, in JSON, in a shell's quotes, in a URL."""
     for path in known.names.get(PATH, ()):
         in_shell = shlex.quote(path).strip("'")
-        for variant in (
-            path,
-            json.dumps(path)[1:-1],
-            json.dumps(path, ensure_ascii=False)[1:-1],
-            in_shell,
-            quote(path),
-        ):
+        for variant in (path, *_in_json(path), in_shell, quote(path)):
             yield variant, path
 
 

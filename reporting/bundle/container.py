@@ -199,7 +199,7 @@ def _directory(file: BinaryIO, size: int) -> tuple[int, int, bytes]:
 
 
 def _entry(directory: bytes, at: int) -> Entry:
-    """The entry that begins there, with a sentence on each way in which it is dangerous."""
+    """The entry that begins at this byte, with a sentence for each way in which it could be dangerous."""
     if len(directory) - at < _CENTRAL.size:
         raise Damaged("the zip file is damaged: its list of files is cut off")
     fields = _CENTRAL.unpack_from(directory, at)

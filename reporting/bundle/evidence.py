@@ -29,7 +29,7 @@ class JobEvidence:
         content: of its run.json; empty if it has none.
         folder: runs/<run id>/<test> on this machine; None if it is not there.
         scripts: the rendered job, by the name of its file.
-        steps: of each rank from 0, the packed file; empty if a rank lacks.
+        steps: of each rank from 0, the packed file; empty if that of any rank is missing.
         archive: the code that ran; None if it is not there.
         missing: what is not there, and why, each a sentence.
     """

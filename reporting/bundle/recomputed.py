@@ -26,7 +26,6 @@ from reporting.bundle.steps import ROUNDED_S, AllSteps, WindowOfSteps, percentil
 from reporting.history.envelope_json import to_line
 
 SUMS = 1e-9  # relative: sums of the same numbers in another order
-MOST_DIFFERENCES = 5  # that are named of one object
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
 from reporting.compare.run_selection import parsed
 from reporting.history.envelope import Envelope
-from reporting.tables.history_rows import has_numbers
+from reporting.tables.history_rows import is_measured
 
 LATEST = "latest"
 NAMED = 5  # runs that a message names at most
@@ -65,8 +65,8 @@ def main(options: argparse.Namespace) -> int:
     unfinished = unfinished_runs(runs, chosen, envelopes)
     if not options.unfinished:
         _refuse_running(unfinished)
-    with_numbers = [envelope for envelope in chosen if has_numbers(envelope)]
-    left_out = [_why_left_out(envelope) for envelope in chosen if not has_numbers(envelope)]
+    with_numbers = [envelope for envelope in chosen if is_measured(envelope)]
+    left_out = [_why_left_out(envelope) for envelope in chosen if not is_measured(envelope)]
     if not with_numbers:
         raise RefusedError(
             f"{' '.join(options.runs)}: no run has numbers, so there is nothing to bundle: {left_out[0]}"

@@ -16,7 +16,7 @@ from platforms.printable import printable
 from reporting.columns import aligned
 from reporting.commands.judged import judged_tests, print_judged
 from reporting.commands.opened_site import OpenedSite, open_site
-from reporting.commands.tonight import beginning_of
+from reporting.commands.tonight import beginning_of, typed_date
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.place import refuse_missing
@@ -58,17 +58,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since",
         metavar="DATE",
-        type=_date,
+        type=typed_date,
         help="only runs since the night of DATE, as 2026-11-17 (default: all of a test that is new to the history; of "
         "others those since its first night there)",
     )
-
-
-def _date(word: str) -> datetime.date:
-    try:
-        return datetime.date.fromisoformat(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no date: write it as in 2026-11-17") from None
 
 
 def main(options: argparse.Namespace) -> int:

@@ -51,7 +51,7 @@ def pinned_series(site: OpenedSite, words: Sequence[str]) -> list[PinnedSeries]:
     print_errors([*problems, *references.problems])
     last: dict[str, Envelope] = {}
     for envelope in envelopes:
-        if envelope.sane and envelope.metrics and envelope.trial.in_series:
+        if envelope.has_numbers and envelope.trial.in_series:
             last[envelope.key.test] = envelope
     if not last:
         of_tests = f" of tests with {' and '.join(map(repr, words))} in their ids" if words else ""

@@ -48,7 +48,10 @@ def main(options: argparse.Namespace) -> int:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     tests = by_site_and_test(envelopes)
     if not tests and tried_in_vain(envelopes):
-        raise RefusedError(f"{envelopes[0].key.test} was only tried where it cannot run, and none recorded a number")
+        raise RefusedError(
+            f"{envelopes[0].key.test}: its platform's file says that it cannot run there; it was tried, and no job "
+            "recorded a number"
+        )
     if not tests:
         raise RefusedError(
             f"{envelopes[0].key.test}: its runs are of campaigns, visits or A/B runs, which are in no series; "

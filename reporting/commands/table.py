@@ -16,7 +16,7 @@ from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
 from reporting.commands.selection import selected
-from reporting.commands.tonight import add_tonight, now_of, until_tonight
+from reporting.commands.tonight import add_tonight, now_of, typed_date, until_tonight
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.tables.grouped import Table, tables_of
@@ -36,19 +36,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="only tests whose ids have all these words in them, such as a platform and a benchmark",
     )
     parser.add_argument("--all", action="store_true", help="all runs (default: the latest one of each test)")
-    parser.add_argument("--since", metavar="DATE", type=_date, help="all runs since the night of DATE, as 2026-11-17")
+    parser.add_argument(
+        "--since", metavar="DATE", type=typed_date, help="all runs since the night of DATE, as 2026-11-17"
+    )
     parser.add_argument("--all-sites", action="store_true", help="also those of other sites that share the history")
     parser.add_argument("--anchors", action="store_true", help="show published numbers beside those that are like them")
     add_tonight(parser)
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
-
-
-def _date(word: str) -> datetime.date:
-    try:
-        return datetime.date.fromisoformat(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no date: write it as in 2026-11-17") from None
 
 
 def main(options: argparse.Namespace) -> int:

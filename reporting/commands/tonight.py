@@ -22,6 +22,14 @@ def add_tonight(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def typed_date(word: str) -> datetime.date:
+    """The date that an option has. Raises ArgumentTypeError."""
+    try:
+        return datetime.date.fromisoformat(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no date: write it as in 2026-11-17") from None
+
+
 def now_of(options: argparse.Namespace, site: OpenedSite) -> datetime.datetime:
     """The present time, or the beginning of the night that is typed. Raises RefusedError."""
     if options.tonight is None:

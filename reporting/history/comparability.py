@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from platforms.results.gates import trained_on
+from platforms.results.gates import part, trained_on
 
 ASKED = ("benchmark", "variant", "configuration", "size", "mode", "layout", "workload_version")
 """What people decide: the test, the platform's file, the suite's code."""
@@ -34,9 +34,9 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
     - a CPU quota beyond hundredths of a core;
     - devices and cores of the node that the job does not use.
     """
-    start = _part(run_json, "start")
-    request = {**_part(_part(run_json, "asked"), "request"), **_part(start, "request")}
-    device = _part(start, "device")
+    start = part(run_json, "start")
+    request = {**part(part(run_json, "asked"), "request"), **part(start, "request")}
+    device = part(start, "device")
     name = " ".join(str(device.get("name") or "").split())
     mig = _MIG.search(name)
     found: dict[str, Any] = {
@@ -47,8 +47,8 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
         "devices": _devices(run_json),
         "memory_gib": rounded_gib(device.get("memory_bytes")),
         "mig": mig[1] if mig else None,
-        "cpu_quota": _quota(_part(start, "host").get("cpu_quota")),
-        "data_from": _part(run_json, "summary").get("data_from"),
+        "cpu_quota": _quota(part(start, "host").get("cpu_quota")),
+        "data_from": part(run_json, "summary").get("data_from"),
     }
     for field in _REQUEST_FIELDS:
         found[field] = request.get(field)
@@ -105,11 +105,11 @@ def rounded_gib(size_bytes: object) -> float | None:
 
 def _devices(run_json: Mapping[str, Any]) -> int | None:
     """The devices of all nodes that the job uses: sockets on CPUs; elsewhere those that its ranks drive."""
-    start = _part(run_json, "start")
-    world = _part(start, "world")
-    if _part(start, "device").get("type") == "cpu":
+    start = part(run_json, "start")
+    world = part(start, "world")
+    if part(start, "device").get("type") == "cpu":
         nodes = world.get("hosts") or world.get("nodes")
-        sockets = _part(start, "device").get("count")
+        sockets = part(start, "device").get("count")
         if isinstance(nodes, int) and isinstance(sockets, int):
             return nodes * sockets
         return None
@@ -117,7 +117,7 @@ def _devices(run_json: Mapping[str, Any]) -> int | None:
     if trained is not None:
         return math.prod(trained)
     ranks = world.get("size")
-    asked = _part(run_json, "asked")  # of a program that does not say it; older files lack the two last keys
+    asked = part(run_json, "asked")  # of a program that does not say it; older files lack the two last keys
     ranks_per_device, devices_per_replica, replicas_per_rank = (
         asked.get(key) or 1 for key in ("ranks_per_device", "devices_per_replica", "replicas_per_rank")
     )
@@ -126,11 +126,6 @@ def _devices(run_json: Mapping[str, Any]) -> int | None:
 
 def _quota(cores: object) -> object:
     return round(cores, 2) if isinstance(cores, float) else cores
-
-
-def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, Mapping) else {}
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ class Ending(NamedTuple):
     Attributes:
         state: as the table of outcomes calls it, such as `node lost`; `its test failed` if the job itself succeeded. It
             is the outcome if the test has not ended, and if there is no run.json, as of other programs' jobs.
-        reason: the first problem of the run, else what the scheduler said, else its exit code; one line; "" if none of
-            them is known.
+        reason: the first problem of the run, else what the scheduler said, else its signal or exit code; one line; ""
+            if none of them is known.
     """
 
     state: str
@@ -35,12 +35,12 @@ ReadsEnding = Callable[[Envelope], Ending]
 
 
 def by_outcome(job: Envelope) -> Ending:
-    """What the line of the history alone says."""
+    """How a job ended, as far as its line of the history alone says it."""
     return Ending(job.outcome.value)
 
 
 def endings_in(history: Path, problems: list[str]) -> ReadsEnding:
-    """Return what reads how a job ended from the folder of a history.
+    """Return a function that says how a job ended, by its run.json in this folder of a history.
 
     A run.json that cannot be read is added to `problems`, and the ending is then the outcome.
     """
@@ -62,7 +62,7 @@ def endings_in(history: Path, problems: list[str]) -> ReadsEnding:
 
 
 def _reason(run_json: Mapping[str, Any]) -> str:
-    """The first line of the first thing that is known."""
+    """The first line of the first of these that run.json has: a problem, the scheduler's reason, signal, exit code."""
     reasons = [*(run_json.get("problems") or ()), run_json.get("reason")]
     if run_json.get("signal"):
         reasons.append(f"signal {run_json['signal']}")

@@ -124,12 +124,17 @@ class Envelope:
         return tuple(name for name in (str(one).strip() for one in names) if name)
 
     @property
+    def has_numbers(self) -> bool:
+        """Whether its test has passed its own assertions and recorded numbers."""
+        return self.sane and bool(self.metrics)
+
+    @property
     def is_vain_try(self) -> bool:
         """Whether its platform's file says that it cannot run there, and it was tried and has no numbers.
 
         Such a job says nothing of the machine, so it is no incident, and its test is not blind for it.
         """
-        return TRIED in self.doubts and not (self.sane and self.metrics)
+        return TRIED in self.doubts and not self.has_numbers
 
     @property
     def eligible(self) -> bool:

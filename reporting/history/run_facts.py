@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from platforms.job import Metric, Outcome, Trial, Window, split_refusal
-from platforms.results.gates import UNSTEADY
+from platforms.results.gates import UNSTEADY, part
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import TRIED, Envelope, Key
 from reporting.history.judged_stretch import judged_stretch
@@ -38,7 +38,6 @@ def envelope_of(
     sane: bool,
     revision: int,
     written_s: float,
-    metrics: Mapping[str, Metric] | None = None,
 ) -> Envelope:
     """The envelope of a job.
 
@@ -49,10 +48,9 @@ def envelope_of(
         sane: the test has passed its own assertions and recorded its numbers.
         revision: which envelope of the same key counts (`Revision`).
         written_s: now, in Unix seconds.
-        metrics: what is judged; None for effective throughput and the metrics that the test recorded.
     """
     fields = fields_of(run_json)
-    trial = Trial.from_content(_part(run_json, "trial"))
+    trial = Trial.from_content(part(run_json, "trial"))
     return Envelope(
         key=Key(
             site, run_id, run_json["test"], attempt, run_json.get("job_id"), run_json.get("submitted_s"), trial.key
@@ -67,9 +65,9 @@ def envelope_of(
         trial=trial,
         started_s=run_json.get("started_s"),
         ended_s=run_json.get("ended_s"),
-        metrics=metrics_of(run_json) if metrics is None else metrics,
+        metrics=metrics_of(run_json),
         beside=_beside(run_json),
-        no_split=split_refusal(_part(run_json, "summary")),
+        no_split=split_refusal(part(run_json, "summary")),
         fields=fields,
         comparability=comparability(fields),
         doubts=tuple(dict.fromkeys(doubts_of(run_json))),
@@ -87,7 +85,7 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     throughput = run_json.get("effective_throughput") if stretch is None else stretch.samples / stretch.wall_s
     if throughput is not None:
         found[THROUGHPUT] = Metric(throughput, "samples/s")
-    for name, metric in _part(run_json, "metrics").items():
+    for name, metric in part(run_json, "metrics").items():
         found[name] = Metric(**metric)
     return found
 
@@ -133,22 +131,22 @@ def doubts_of(run_json: Mapping[str, Any]) -> Iterator[str]:
         subject = str(warning).partition(":")[0]
         if subject in DOUBTED_BY_JOB:
             yield DOUBTED_BY_JOB[subject]
-    health = _part(_part(run_json, "summary"), "health")
-    for reasons in _part(health, "throttled").values():
+    health = part(part(run_json, "summary"), "health")
+    for reasons in part(health, "throttled").values():
         if set(reasons).difference(EXPECTED_LIMITS):
             yield "throttled"
     if _stolen_share(health) >= STOLEN_SHARE:
         yield "not alone"
-    if _part(run_json, "asked").get("unsupported"):
+    if part(run_json, "asked").get("unsupported"):
         yield TRIED
-    if _part(_part(run_json, "start"), "request").get("inject"):
+    if part(part(run_json, "start"), "request").get("inject"):
         yield "slowed on purpose"
 
 
 def _stolen_share(health: Mapping[str, Any]) -> float:
     """The share of the node's processor time that a hypervisor gave to other machines; 0 where it is not known."""
-    before = _part(health, "before")
-    after = _part(health, "after")
+    before = part(health, "before")
+    after = part(health, "after")
     changes = []
     for key in ("stolen_ticks", "cpu_ticks"):
         if before.get(key) is None or after.get(key) is None:
@@ -160,12 +158,12 @@ def _stolen_share(health: Mapping[str, Any]) -> float:
 
 def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
     """What may explain a change of the numbers, as short texts under flat names, so that two can be compared."""
-    start = _part(run_json, "start")
-    device = _part(start, "device")
-    host = _part(start, "host")
-    request = _part(start, "request")
-    health = _part(_part(_part(run_json, "summary"), "health"), "before")
-    asked = _part(run_json, "asked")
+    start = part(run_json, "start")
+    device = part(start, "device")
+    host = part(start, "host")
+    request = part(start, "request")
+    health = part(part(part(run_json, "summary"), "health"), "before")
+    asked = part(run_json, "asked")
     found: dict[str, Any] = {
         "nodes": ",".join(run_json.get("nodes") or ()) or host.get("name"),
         "device": device.get("name"),
@@ -182,13 +180,13 @@ def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
         "clock_max_mhz": health.get("clock_max_mhz"),
         "clock_cap_mhz": health.get("clock_cap_mhz"),
         "governor": health.get("governor"),
-        "launcher": _part(start, "world").get("launcher"),
-        "backend": _part(start, "world").get("backend"),
-        "data_folder": _part(start, "data").get("folder"),
-        "decoder": _part(start, "data").get("decoder"),
+        "launcher": part(start, "world").get("launcher"),
+        "backend": part(start, "world").get("backend"),
+        "data_folder": part(start, "data").get("folder"),
+        "decoder": part(start, "data").get("decoder"),
         "code": start.get("code"),
-        "commit": _part(run_json, "suite").get("commit"),
-        **_part(start, "versions"),
+        "commit": part(run_json, "suite").get("commit"),
+        **part(start, "versions"),
     }
     if not start:
         found["command"] = " ".join(_without_folder(str(word)) for word in asked.get("arguments") or ())[:200]
@@ -211,8 +209,3 @@ def _batch(request: Mapping[str, Any]) -> str | None:
 
 def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, Mapping) else {}

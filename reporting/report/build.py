@@ -63,16 +63,17 @@ def build(
         RefusedError: no job of these tests is in a series.
     """
     asked = Asked(references, night_ends, now, options, with_sight, ending)
-    judged = by_site_and_test(envelopes)
-    # What was only tried where it cannot run has no speed, and is not blind for that.
-    judged = {key: jobs for key, jobs in judged.items() if any(job.outcome is not Outcome.SKIPPED for job in jobs)}
-    only_tried = all(job.is_vain_try or job.outcome is Outcome.SKIPPED for job in envelopes)
-    if not judged and only_tried:
-        raise RefusedError(
-            "these jobs are of tests that cannot run there, as their platforms' files say, and `--try-unsupported` "
-            "has tried them in vain"
-        )
+    judged = {  # a test whose jobs were all skipped has nothing to report
+        key: jobs
+        for key, jobs in by_site_and_test(envelopes).items()
+        if any(job.outcome is not Outcome.SKIPPED for job in jobs)
+    }
     if not judged:
+        if all(job.is_vain_try or job.outcome is Outcome.SKIPPED for job in envelopes):
+            raise RefusedError(
+                "these jobs are of tests that cannot run there, as their platforms' files say, and `--try-unsupported` "
+                "has tried them in vain"
+            )
         raise RefusedError(
             "these jobs are of campaigns, visits or A/B runs, which are in no series, so there is nothing to report "
             "(`python -m reporting compare LABEL LABEL` compares those with --label)"

@@ -111,7 +111,7 @@ def _value(series: SeriesReport | None) -> str:
 
 
 def _conditions(tests: Sequence[TestReport]) -> str:
-    """As in `57 tests are ok, 2 learning`."""
+    """As in `59 other tests: 57 ok, 2 learning`."""
     counts = {condition: sum(test.condition is condition for test in tests) for condition in reversed(Condition)}
     said = [f"{count} {condition.value}" for condition, count in counts.items() if count]
     return f"{_counted(tests, 'other test')}: {', '.join(said)}"

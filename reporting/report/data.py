@@ -1,6 +1,6 @@
 """What a report says, as plain data: the page, the exports and a merge request's comment are made of this alone.
 
-`python -m reporting data` writes it as JSON, with a schema (report_json.py). Fractions are .084 for 8.4 %, and a
+`python -m reporting data` writes it as JSON, with a schema (report_json.py). Fractions are 0.084 for 8.4 %, and a
 negative change is worse whatever the metric's direction. Nights are ISO dates, as `2026-11-17`.
 """
 
@@ -157,6 +157,11 @@ class SeriesReport:
     no_split: str = ""
     sight: Sight | None = None
 
+    def level_in(self, night: str) -> float | None:
+        """What it was compared with in a night; None if there was no level."""
+        found = [one for one in self.levels if one.from_night <= night <= (one.to_night or night)]
+        return found[-1].value if found else None
+
 
 @dataclass(frozen=True)
 class TestReport:
@@ -200,7 +205,6 @@ class TestReport:
     failed_why: str = ""
     failed_on: tuple[str, ...] = ()
     device_hours: float = 0.0
-    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

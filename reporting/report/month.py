@@ -244,7 +244,7 @@ def _nights(
     for day in range(1, end.day + 1):
         night = end.replace(day=day)
         asked = {job.key.test for job in of_night.get(night, []) if not _may_still_end(job, night, period)}
-        having = {job.key.test for job in of_night.get(night, []) if _has_numbers(job)}
+        having = {job.key.test for job in of_night.get(night, []) if job.has_numbers}
         if night > period.last:
             state = NightState.AHEAD
         elif asked:
@@ -258,11 +258,7 @@ def _nights(
 
 
 def _may_still_end(job: Envelope, night: datetime.date, period: Period) -> bool:
-    return job.outcome is Outcome.PENDING and night == period.tonight and not _has_numbers(job)
-
-
-def _has_numbers(job: Envelope) -> bool:
-    return job.sane and bool(job.metrics)
+    return job.outcome is Outcome.PENDING and night == period.tonight and not job.has_numbers
 
 
 def _state(asked: int, with_numbers: int) -> NightState:
@@ -283,14 +279,14 @@ def is_paused(platform: str, tests: Iterable[str], references: References, night
 
 
 def _standings(jobs: Sequence[Envelope], at_end: Asked, period: Period) -> list[Standing]:
-    """Of the tests of a platform that have numbers in the month, by name."""
+    """The standings of a platform's tests that have numbers in the month, by name."""
     of_test: dict[str, list[Envelope]] = {}
     for job in jobs:
         if job.trial.in_series:
             of_test.setdefault(job.key.test, []).append(job)
     standings = []
     for of_this in of_test.values():
-        with_numbers = [job for job in of_this if _has_numbers(job)]
+        with_numbers = [job for job in of_this if job.has_numbers]
         if with_numbers and period.night(with_numbers[-1]) >= period.first:
             condition = built_test(of_this, 0.0, {}, at_end).report.condition
             standings.append(_standing(with_numbers, condition, at_end.references, period))
@@ -298,7 +294,7 @@ def _standings(jobs: Sequence[Envelope], at_end: Asked, period: Period) -> list[
 
 
 def _standing(jobs: Sequence[Envelope], condition: Condition, references: References, period: Period) -> Standing:
-    """Of a test by its jobs with numbers."""
+    """The standing of one test, from its jobs with numbers."""
     latest = jobs[-1]
     metric = THROUGHPUT if THROUGHPUT in latest.metrics else min(latest.metrics)
     series = series_of(metric, latest, jobs, period.night_ends)
@@ -332,7 +328,7 @@ def _standing(jobs: Sequence[Envelope], condition: Condition, references: Refere
 
 
 def _change_then(run: RunValue, series: Series, pin: Pin, references: References) -> float:
-    """Of a run from the level that counted in its night."""
+    """The change of a run from the level that counted in its night."""
     acceptance = references.acceptance(series.test, series.metric, series.comparability, run.night)
     then = pin_of(series, acceptance)
     level = pin.level if then is None or then.level == 0 else then.level

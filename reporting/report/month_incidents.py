@@ -16,7 +16,7 @@ from reporting.compare.causes import Causes, ProvenanceChange, causes_of
 from reporting.compare.split import INPUT
 from reporting.fleet.node_runs import workload_of
 from reporting.gate.confirmation import stored_confirmation
-from reporting.gate.power import sight_of
+from reporting.gate.power import CHANCE, NIGHTS, sight_of
 from reporting.gate.series import RunValue, Series, pin_of, series_of
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import differences
@@ -106,8 +106,8 @@ class _Episode:
         end: the first good night after it; None if there is none.
         change: the median of its runs in the month from the level before it, as a fraction; negative is worse. None if
             jobs failed, and if it left its series.
-        sight: the lasting loss that the gate finds in the series nine times of ten, as a fraction. Only a short loss
-            without a cause has it.
+        sight: the lasting loss that the gate finds in the series within six nights, 80 times of 100, as a fraction.
+            Only a short loss without a cause has it.
     """
 
     has_failed: bool
@@ -195,7 +195,7 @@ def _episodes(jobs: Sequence[Envelope], period: Period) -> list[_Episode]:
     slow: _Episode | None = None
     failed: _Episode | None = None
     for night in sorted(of_night):
-        with_numbers = [job for job in of_night[night] if job.sane and job.metrics]
+        with_numbers = [job for job in of_night[night] if job.has_numbers]
         failures = [job for job in of_night[night] if job.outcome in FAILURES and not job.sane]
         if not with_numbers:
             if failures:
@@ -215,7 +215,7 @@ def _episodes(jobs: Sequence[Envelope], period: Period) -> list[_Episode]:
             good += with_numbers
     for episode in found:
         if not episode.has_failed:
-            _date(episode, jobs, good, period)
+            _set_begin_and_runs(episode, jobs, good, period)
     return found
 
 
@@ -236,13 +236,13 @@ def _resumed(found: Sequence[_Episode], job: Envelope) -> _Episode | None:
     return None
 
 
-def _date(episode: _Episode, jobs: Sequence[Envelope], good: Sequence[Envelope], period: Period) -> None:
+def _set_begin_and_runs(episode: _Episode, jobs: Sequence[Envelope], good: Sequence[Envelope], period: Period) -> None:
     """Set when a slow episode began, and the runs before and since. The gate's last word on that knows the most."""
     since = _since(episode.bad[-1])
     if since is not None:
         episode.begin = min(since, episode.begin)
-    nights = Period(episode.begin, period.night(episode.bad[-1]), period.tonight, period.night_ends)
-    episode.during = [job for job in jobs if job.sane and job.metrics and nights.has(nights.night(job))]
+    last = period.night(episode.bad[-1])
+    episode.during = [job for job in jobs if job.has_numbers and episode.begin <= period.night(job) <= last]
     episode.before = [job for job in good if period.night(job) < episode.begin][-RUNS_BEFORE:]
 
 
@@ -309,7 +309,10 @@ def _was_short(episode: _Episode, period: Period) -> bool:
 
 
 def _end_by_acceptance(episode: _Episode, references: References, period: Period) -> None:
-    """End an open loss after its last red run if people have accepted it. The gate must be content with their level."""
+    """End an open loss after its last red run if people have accepted it.
+
+    Only for a test that is no longer slower at the end of the month.
+    """
     first = episode.begin - datetime.timedelta(days=NIGHTS_APART)
     night = period.night(episode.bad[-1])
     if episode.end is None and any(
@@ -412,7 +415,8 @@ def _incident(group: Sequence[_Explained], of_tests: int, period: Period, refere
     may_be_chance = len(group) == 1 and not answered and _is_small(episodes[0])
     why = _why(group)
     if may_be_chance and episodes[0].sight is not None:
-        why = f"the gate finds a lasting loss of {100 * episodes[0].sight:.1f} % nine times of ten"
+        loss = f"{100 * episodes[0].sight:.1f} %"
+        why = f"the gate finds a lasting loss of {loss} within {NIGHTS} nights {100 * CHANCE:.0f} times of 100"
     return MonthIncident(
         cause=group[0].cause,
         platform=episodes[0].platform,

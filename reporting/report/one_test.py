@@ -103,7 +103,7 @@ def built_test(
         slow_nodes: of its platform, by name.
     """
     last = jobs[-1]
-    with_numbers = [job for job in jobs if job.sane and job.metrics and job.trial.role is Role.MEASURE]
+    with_numbers = [job for job in jobs if job.has_numbers and job.trial.role is Role.MEASURE]
     series: list[SeriesReport] = []
     causes: dict[str, Causes] = {}
     failed_jobs = _failed_since_numbers(jobs, with_numbers)

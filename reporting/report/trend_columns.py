@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
-from reporting.report.data import Condition, Level, NoteReport, Point, SeriesReport
+from reporting.report.data import Condition, NoteReport, Point, SeriesReport
 
 EVENT_NAMES = "123456789abcdefghijklmnopqrstuvwxyz"
 """What stands below a night with an event; the last 35 events have one."""
@@ -142,7 +142,7 @@ def columns_of(
             NightColumn(
                 begin,
                 median(values) if values else None,
-                _level(series.levels, days),
+                _level(series, days),
                 _mark(points, since in days),
                 names[-1] if names else "",
                 tuple(values),
@@ -161,13 +161,10 @@ def _date(night: str) -> datetime.date:
     return datetime.date.fromisoformat(night)
 
 
-def _level(levels: Sequence[Level], days: Sequence[datetime.date]) -> float | None:
+def _level(series: SeriesReport, days: Sequence[datetime.date]) -> float | None:
     """The level that counted in the last of these nights that has one."""
-    for day in reversed(days):
-        for level in reversed(levels):
-            if level.from_night <= str(day) <= (level.to_night or str(day)):
-                return level.value
-    return None
+    levels = (series.level_in(str(day)) for day in reversed(days))
+    return next((level for level in levels if level is not None), None)
 
 
 def _mark(points: Sequence[Point], begins_change: bool) -> NightMark | None:

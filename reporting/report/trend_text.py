@@ -13,11 +13,11 @@ from reporting.columns import aligned
 from reporting.history.endings import Ending
 from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
+from reporting.report.one_test import URGENCY
 from reporting.report.trend_columns import NightColumn, NightColumns, NightMark, columns_of, nights_of
 from reporting.report.trend_picture import HEIGHT, Scale, legend, line, picture, scale_of, step_of_line, symbol
 from reporting.tables.row import number
 
-URGENCY = {condition: place for place, condition in enumerate(Condition)}
 COLOURS = {
     Condition.SLOWER: RED,
     Condition.FAILED: RED,
@@ -64,8 +64,6 @@ def one_test(
         count = "night has" if test.failed_nights == 1 else f"{test.failed_nights} nights have"
         end = Ending(test.failed_as, test.failed_why)
         lines += _wrapped(f"The last {count} no numbers; the last job that failed: {end}", display)
-    for remark in test.remarks:
-        lines += _wrapped(remark, display)
     command = " ".join(filter(None, ("python -m reporting show", shlex.quote(test.id), options)))
     lines += [display.plain(f"The numbers, and what can be answered: {command}")]
     return lines
@@ -136,7 +134,7 @@ def _how_to_read(drawn: Sequence[NightColumns], display: Display) -> str:
     columns = [column for of_series in drawn for column in of_series.columns]
     if any(column.value is None and column.mark is NightMark.FAILED for column in columns):
         told += f" {symbol(NightMark.FAILED, display)} {NightMark.FAILED.said}."
-    return f"{told} Words that only one test has show its picture."
+    return f"{told} To see the picture of one test, type words that only its id has."
 
 
 def _series(
@@ -299,12 +297,12 @@ def _percent(fraction: float) -> str:
 
 
 def _rank(series: SeriesReport) -> tuple[int, float]:
-    return URGENCY[series.condition], series.change or 0.0
+    return URGENCY.index(series.condition), series.change or 0.0
 
 
 def _rank_of_test(test: TestReport, series: SeriesReport | None) -> tuple[int, float, str]:
     change = 0.0 if series is None else series.change or 0.0
-    return URGENCY[_condition(test, series)], change, test.id
+    return URGENCY.index(_condition(test, series)), change, test.id
 
 
 def _reference(series: SeriesReport, columns: NightColumns) -> float:

@@ -46,7 +46,7 @@ def latest_rows(
     rows = []
     ending = endings_in(history, problems)
     for of_test in by_site_and_test(envelopes).values():
-        with_numbers = [number for number, envelope in enumerate(of_test) if has_numbers(envelope)]
+        with_numbers = [number for number, envelope in enumerate(of_test) if is_measured(envelope)]
         if not with_numbers:
             continue
         current = of_test[with_numbers[-1]]
@@ -80,7 +80,7 @@ def all_rows(
     """
     rows = []
     for of_test in by_site_and_test(envelopes, with_campaigns=True).values():
-        with_numbers = [envelope for envelope in of_test if has_numbers(envelope)]
+        with_numbers = [envelope for envelope in of_test if is_measured(envelope)]
         pins = Pins(of_test, references, night_ends)
         latest = next((envelope for envelope in reversed(with_numbers) if envelope.trial.in_series), None)
         for envelope in with_numbers:
@@ -144,8 +144,9 @@ def tried_in_vain(envelopes: Sequence[Envelope]) -> list[str]:
     return sorted({envelope.key.test for envelope in envelopes} - others)
 
 
-def has_numbers(envelope: Envelope) -> bool:
-    return envelope.sane and envelope.trial.role is Role.MEASURE and bool(envelope.metrics)
+def is_measured(envelope: Envelope) -> bool:
+    """Whether a job that a test asked for has numbers; repeats of suspect runs and visits to nodes have no row."""
+    return envelope.has_numbers and envelope.trial.role is Role.MEASURE
 
 
 def _row(

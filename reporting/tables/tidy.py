@@ -55,7 +55,7 @@ COLUMNS = (
 )
 ALL_WINDOWS = "effective_throughput_of_all_windows"  # as in the tables; the gate judges the fastest stretch
 FORMULA = ("=", "+", "-", "@")
-OURS = frozenset({"against_pin"})  # begins with a sign, and holds no text of anybody else
+NEVER_A_FORMULA = frozenset({"against_pin"})  # begins with a sign, and holds no text of anybody else
 PROVENANCE = "provenance_"  # begins the names of the columns that say what may explain a change
 
 
@@ -177,4 +177,4 @@ def _cell(column: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     text = visible(value)
-    return f"'{text}" if text.startswith(FORMULA) and column not in OURS else text
+    return f"'{text}" if text.startswith(FORMULA) and column not in NEVER_A_FORMULA else text

@@ -417,10 +417,14 @@ def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_qu
     ("device", "words", "said"),
     [
         ("csx", ["--mode=blocking"], "does not take --mode blocking: samples are streamed"),
-        ("csx", ["--dtype=fp32"], "does not take --dtype fp32: it does not train in it; use one of auto, bf16"),
+        ("csx", ["--dtype=fp32"], "does not take --dtype fp32: the device does not train in it; use auto or bf16"),
         ("csx", ["--configuration=gbs32"], "does not take --configuration gbs32: *`configurations: [[]tuned[]]`"),
         ("csx", ["--cache=cold"], "does not take --cache cold: *"),
-        ("ipu", ["--dtype=bf16"], "does not take --dtype bf16: it does not train in it; use one of auto, fp16, fp32"),
+        (
+            "ipu",
+            ["--dtype=bf16"],
+            "does not take --dtype bf16: the device does not train in it; use auto or fp16 or fp32",
+        ),
     ],
 )
 def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(project, device, words, said):

@@ -231,8 +231,8 @@ def test_a_rate_of_the_package_that_is_not_ours_is_a_warning(fake: Package, cube
 @pytest.mark.parametrize(
     ("fails", "code", "gate", "text"),
     [
-        ("compile", 4, "compile", "Cerebras' compiler: no kernel for cirh.Pool"),
-        ("lowering", 4, "compile", "Cerebras' compiler: Lowering failed due to `unsupported op`"),
+        ("compile", 4, "compile", "Cerebras' compiler refused the program: no kernel for cirh.Pool"),
+        ("lowering", 4, "compile", "Cerebras' compiler refused the program: Lowering failed due to `unsupported op`"),
         ("memory", 5, "device_memory", "the compiled program does not fit: out of memory"),
         ("several", 5, "device_memory", "the cluster's memory does not hold this: out of memory"),
         ("exhausted", 1, "failed", "the cluster ran out of a resource (memory, threads, or the size of a message): "),

@@ -304,7 +304,11 @@ def test_without_the_package_nothing_is_read(nursery: Nursery) -> None:
 
 REFUSED = {
     "no IPU": ({"FAKE_IPUS": "0"}, {}, "PopTorch sees no IPU: run `gc-info -l`"),
-    "too few IPUs": ({"FAKE_IPUS": "2"}, {}, "2 replica(s) of 2 IPU(s) need 4, and PopTorch sees no device of as many"),
+    "too few IPUs": (
+        {"FAKE_IPUS": "2"},
+        {},
+        "2 replica(s) of 2 IPU(s) need a device of 4 IPUs, and PopTorch finds none",
+    ),
     "too short a pipeline": (
         {},
         {"accumulation_steps": 2},

@@ -411,7 +411,11 @@ def hostile() -> ReportData:
                 folder=evil,
                 last_run=evil,
                 last_outcome=evil,
-                remarks=(evil,),
+                failed_as=evil,
+                failed_why=evil,
+                failed_on=(evil,),
+                failed_since=night(2),
+                failed_nights=1,
             )
         )
     found = [

@@ -85,7 +85,7 @@ def test_a_try_in_vain_is_not_blind(tmp_path: Path, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert out == f"{TEST}: tried in vain where it cannot run, so it is not judged\n\nnothing is judged\n"
     assert main(["show", f"--site={tmp_path}", TEST]) == 2
-    assert "was only tried where it cannot run" in capsys.readouterr().err
+    assert "says that it cannot run there; it was tried, and no job recorded a number" in capsys.readouterr().err
 
 
 def test_require_asks_for_a_pin(tmp_path: Path) -> None:

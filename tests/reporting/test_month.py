@@ -394,7 +394,7 @@ def test_a_small_loss_that_was_soon_over_without_a_cause_is_no_incident():
     assert not month.incidents
     [loss] = month.short_losses
     assert loss.what == "resnet50 tuned 0.4 % slower"
-    assert re.fullmatch(r"the gate finds a lasting loss of [123]\.\d % nine times of ten", loss.why)
+    assert re.fullmatch(r"the gate finds a lasting loss of [123]\.\d % within 6 nights 80 times of 100", loss.why)
     lines = "\n".join(month_lines(month))
     assert "1 short loss of 0.4 % went away by itself, which may be chance:\n  eidf_a100: resnet50 tuned" in lines
     assert "went away by itself" in month_svg(month)

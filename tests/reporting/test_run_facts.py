@@ -96,11 +96,6 @@ def test_what_a_test_recorded_is_judged_beside_our_own_number() -> None:
     assert envelope(foreign).metrics == {"triad": Metric(812.0, "GB/s", "higher")}
 
 
-def test_given_metrics_stand_in_place_of_those_of_the_run() -> None:
-    given = {"latency": Metric(1.2, "us", "lower")}
-    assert envelope(gpu_run(), metrics=given).metrics == given
-
-
 def test_a_job_that_never_began_has_an_envelope_without_numbers() -> None:
     run = gpu_run(start={}, summary={}, windows=[], effective_throughput=None, spread_within_job=None, nodes=[])
     made = envelope(run, outcome=Outcome.PENDING, sane=False, revision=Revision.PENDING)

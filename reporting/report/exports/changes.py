@@ -5,14 +5,9 @@ from __future__ import annotations
 from reporting.report.data import Point, SeriesReport
 
 
-def pin_of(series: SeriesReport, point: Point) -> float | None:
+def level_of(series: SeriesReport, point: Point) -> float | None:
     """The level of the night of a run; None if there was none, or if the run is not comparable with it."""
-    if not point.comparable:
-        return None
-    for level in reversed(series.levels):
-        if level.from_night <= point.night and (level.to_night is None or point.night <= level.to_night):
-            return level.value
-    return None
+    return series.level_in(point.night) if point.comparable else None
 
 
 def run_change(series: SeriesReport, value: float | None, pin: float | None) -> float | None:

@@ -21,7 +21,10 @@ VALUE_TIME = family("value_timestamp_seconds", "When the last run that has a num
 CONDITION = family("condition", "How a series stands: 1 for the condition that holds, 0 for the others.")
 
 # Of a series, now.
-CHANGE = family("change_ratio", "What the gate compares with the pin, a run or seven nights: negative is worse.")
+CHANGE = family(
+    "change_ratio",
+    "The change from the pin: of all runs since it began, else of what the gate compares; negative is worse.",
+)
 LIMIT = family("limit_ratio", "The change beyond which the gate is red, as a positive number.")
 SINCE = family("since_timestamp_seconds", "When the first run of the change started.")
 PART = family("step_part_seconds", "How long a part of a step takes since the change, or in the last run.")
@@ -49,7 +52,8 @@ REPORT_TIME = family("report_timestamp_seconds", "When this file was made.")
 EVENT = family("event_timestamp_seconds", "When people noted something, or what runs report was not as before.")
 
 
-def of_test(report: ReportData, test: TestReport) -> dict[str, str]:
+def labels_of_test(report: ReportData, test: TestReport) -> dict[str, str]:
+    """The labels of a test."""
     return {
         "site": report.site,
         "platform": test.platform,
@@ -60,8 +64,9 @@ def of_test(report: ReportData, test: TestReport) -> dict[str, str]:
     }
 
 
-def of_series(report: ReportData, test: TestReport, series: SeriesReport) -> dict[str, str]:
-    return {**of_test(report, test), "metric": series.metric, "unit": series.unit, "better": series.better}
+def labels_of_series(report: ReportData, test: TestReport, series: SeriesReport) -> dict[str, str]:
+    """The labels of a series: those of its test, its metric, its unit, and which direction is better."""
+    return {**labels_of_test(report, test), "metric": series.metric, "unit": series.unit, "better": series.better}
 
 
 def state_set(labels: Labels, name: str, states: Iterable[str], now: str) -> list[tuple[Labels, float]]:

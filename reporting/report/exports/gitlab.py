@@ -8,10 +8,8 @@ that the gate has not found is 0, and one that it has found is in whole percent.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 
 from reporting.report.data import Condition, ReportData, SeriesReport, TestReport
-from reporting.report.exports.changes import run_change
 from reporting.report.exports.exposition import Family, family, header, label_set, number
 
 RESULT = family("result", "What a series reaches: its pin and the change in whole percent; without a pin its number.")
@@ -43,20 +41,7 @@ def change_percent(series: SeriesReport) -> int | None:
         return None
     if series.condition in UNCHANGED:
         return 0
-    change = _lasting_change(series)
-    return None if change is None else round(100 * change)
-
-
-def _lasting_change(series: SeriesReport) -> float | None:
-    """The change of all runs since it began: it is steadier than what the gate compares, a run or seven nights."""
-    if series.since is None or series.change is None:
-        return series.change
-    values = [
-        point.value
-        for point in series.points
-        if point.comparable and point.value is not None and point.night >= series.since
-    ]
-    return run_change(series, median(values), series.pin) if values else series.change
+    return None if series.change is None else round(100 * series.change)
 
 
 def result_of(series: SeriesReport) -> float | None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from reporting.report.data import Condition, Point, ReportData, SeriesReport, TestReport
 from reporting.report.exports import families
-from reporting.report.exports.changes import pin_of, run_change
+from reporting.report.exports.changes import level_of, run_change
 from reporting.report.exports.events import event_labels, events
 from reporting.report.exports.exposition import Family, header, label_set, number
-from reporting.report.exports.families import Labels, of_series
+from reporting.report.exports.families import Labels, labels_of_series
 
 HEAD_S = 3 * 3600
 """The time before the present into which Prometheus still writes itself. A backfill must not reach into it."""
@@ -27,17 +27,17 @@ def lines(report: ReportData, until_s: float) -> Iterator[str]:
     """
     numbers: dict[Family, OfPoint] = {
         families.VALUE: _value,
-        families.PIN: pin_of,
-        families.RUN_CHANGE: lambda series, point: run_change(series, point.value, pin_of(series, point)),
+        families.PIN: level_of,
+        families.RUN_CHANGE: lambda series, point: run_change(series, point.value, level_of(series, point)),
         families.VALUE_TIME: lambda series, point: None if point.value is None else point.started_s,
     }
     for family, number_of in numbers.items():
         yield from _header(family)
         for test, series in _series(report):
-            yield from _samples(family, of_series(report, test, series), series, number_of, until_s)
+            yield from _samples(family, labels_of_series(report, test, series), series, number_of, until_s)
     yield from _header(families.CONDITION)
     for test, series in _series(report):
-        labels = of_series(report, test, series)
+        labels = labels_of_series(report, test, series)
         held = {point.condition for point in series.points}
         for condition in sorted(held):  # one that a series has never had would be nothing but zeros
             states = {**labels, "condition": condition.value}

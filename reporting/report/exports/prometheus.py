@@ -12,7 +12,7 @@ from reporting.report.exports import families
 from reporting.report.exports.changes import run_change
 from reporting.report.exports.events import event_labels, events
 from reporting.report.exports.exposition import Family, header, label_set, number, shortened
-from reporting.report.exports.families import Labels, of_series, of_test, state_set
+from reporting.report.exports.families import Labels, labels_of_series, labels_of_test, state_set
 from reporting.report.exports.times import last_run_s, made_s, noon_s, since_s
 
 STANDINGS = ("fit", "suspect", "slow", "not judged")  # of a node
@@ -64,7 +64,7 @@ def _samples(report: ReportData, selection: str) -> Iterator[Sample]:
 
 
 def _of_test(report: ReportData, test: TestReport) -> Iterator[Sample]:
-    labels = of_test(report, test)
+    labels = labels_of_test(report, test)
     devices = "" if test.devices is None else str(test.devices)
     yield families.TEST_INFO, {**labels, "device": test.device or "", "devices": devices}, 1
     yield families.LAST_RUN, labels, last_run_s(test)
@@ -75,7 +75,7 @@ def _of_test(report: ReportData, test: TestReport) -> Iterator[Sample]:
 
 
 def _of_series(report: ReportData, test: TestReport, series: SeriesReport) -> Iterator[Sample]:
-    labels = of_series(report, test, series)
+    labels = labels_of_series(report, test, series)
     value_times = [point.started_s for point in series.points if point.value is not None]
     yield families.VALUE, labels, series.value
     yield families.PIN, labels, series.pin

@@ -104,7 +104,7 @@ def _with_parts(tests: Sequence[TestReport]) -> list[TestReport]:
     return [test for test in tests if any(one.parts for one in test.series[:1])]
 
 
-def _slow_nodes(nodes: Sequence[NodeReport]) -> list[NodeReport]:
+def _doubtful_nodes(nodes: Sequence[NodeReport]) -> list[NodeReport]:
     """The nodes that are slow or suspect, the slowest first."""
     found = [node for node in nodes if node.standing in ("slow", "suspect")]
     return sorted(found, key=lambda node: (node.standing != "slow", node.deviation or 0.0))
@@ -164,7 +164,7 @@ def _environment() -> jinja2.Environment:
         flags=flags,
         metrics=_metrics,
         with_parts=_with_parts,
-        slow_nodes=_slow_nodes,
+        doubtful_nodes=_doubtful_nodes,
         is_link=lambda text: text.startswith(LINKED),
         spark=lambda *arguments, **named: Markup(spark(*arguments, **named)),
         trend=lambda *arguments, **named: Markup(trend(*arguments, **named)),
