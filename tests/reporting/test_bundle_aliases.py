@@ -194,6 +194,17 @@ def test_identify_leaves_names_and_hides_secrets(tmp_path: Path) -> None:
     assert main(["verify", str(bundle)]) == 0
 
 
+def test_each_secret_behind_an_option_is_hidden_and_counted() -> None:
+    hiding = aliases()
+    words = ["train", "--api-token", SECRET, "--token=x", "--size=smoke", "--password", 1234]
+    in_run_json = ["train", "--api-token", "(hidden)", "--token=(hidden)", "--size=smoke", "--password", "(hidden)"]
+    assert hiding.content(words) == in_run_json
+    assert hiding.places["secret"] == 3
+    assert hiding.text("srun app --token=x --size=smoke --api-key 'a b'") == (
+        "srun app --token=(hidden) --size=smoke --api-key (hidden)"
+    )
+
+
 def aliases(*hosts: str, users: tuple[str, ...] = ()) -> Aliases:
     known = KnownNames()
     for host in hosts:
