@@ -92,6 +92,12 @@ def check_inputs(inputs: FirstInputs, setup: TrainingSetup, meter: Meter) -> Non
         meter.wire.problem(gate, text)
 
 
+def skipped_samples(ranks: Ranks, setup: TrainingSetup) -> List[str]:
+    """Return a warning if --skip-corrupt has skipped samples, with their number on all ranks together."""
+    skipped = sum(ranks.gather(setup.data.skipped if setup.request.skip_corrupt else 0))
+    return [f"{skipped} corrupt samples were skipped"] if skipped else []
+
+
 # --- the model: did it train? -----------------------------------------------------------------------------------------
 
 

@@ -14,8 +14,8 @@ from models.request import Request
 
 
 def stalled(batches: Iterable[Any], request: Request, rank: int) -> Iterable[Any]:
-    """Return the loader's batches, the first of each optimiser step late by --inject-stall-s."""
-    stall_s = _asked_for("stall_s", request, rank)
+    """Return the loader's batches, the first of each optimiser step late by --inject-stall-s for each step in it."""
+    stall_s = _asked_for("stall_s", request, rank) * request.steps_per_batch
     return _late(batches, stall_s, every=request.batches_per_step) if stall_s else batches
 
 

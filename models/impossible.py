@@ -80,6 +80,7 @@ def _on_csx(options: argparse.Namespace, *, on_wafer: bool) -> List[Refusal]:
         _dtype(options, CSX_DTYPES if on_wafer else CSX_TRIAL_DTYPES),
     ]
     on_cluster = [
+        (options.inject_slow is not None, "--inject-slow", "the cluster makes its steps by itself", LEAVE_OUT),
         (
             options.cache != "as-is",
             f"--cache {options.cache}",

@@ -442,7 +442,8 @@ class Meter:
         elif self._passes == 1:
             lengths = self.group.gather(_length(loader))
             if None not in lengths:
-                batches = min(lengths) // self.micro_batches - self.warmup_steps // self.steps_per_batch
+                whole = min(lengths) - 1  # the last batch may have fewer samples, and windows have equally many
+                batches = whole // self.micro_batches - self.warmup_steps // self.steps_per_batch
                 self._every = max(1, batches // self.windows) * self.steps_per_batch
                 self._left = self.windows
         else:
@@ -578,6 +579,8 @@ class Meter:
         self._passes_left += self._in_pass
         self.clock.synchronize()
         self._read()
+        reasons = [reason for reason in self.group.gather(self.no_split) if reason is not None]
+        self.no_split = reasons[0] if reasons else None  # a job has a split if each rank has one
         mine = {
             "windows": self._closed,
             "losses": self._losses,

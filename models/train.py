@@ -100,8 +100,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
     setup.warnings.extend(others.warnings)
     write_losses(losses, setup, ranks)
-    if request.skip_corrupt and setup.data.skipped:
-        setup.warnings.append(f"{setup.data.skipped} corrupt samples were skipped")
+    setup.warnings.extend(checks.skipped_samples(ranks, setup))
     return meter.finish(
         parameters_identical=parameters_identical,
         peak_memory_bytes=accelerator.peak_memory_bytes(),

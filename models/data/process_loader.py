@@ -177,6 +177,8 @@ class _ProcessPool:
 
     def finish(self, pending: _PendingBatch) -> None:
         """Wait until the batch is read. Raises the first error of its samples, CommandError if a process has ended."""
+        # The others do the work of a process that ends while it is idle, so a batch that arrives is no sign.
+        self._check_alive()
         while pending.pieces_left:
             if not self._done.reader.poll(POLL_S):
                 self._check_alive()

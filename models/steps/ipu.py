@@ -104,10 +104,11 @@ class IpuStep:
             self.inputs.take(samples)
 
         # All steps of a call have the rate of its middle one: the mean, where rates rise or fall steadily.
-        if self.set_rate(number * request.steps_per_batch + request.steps_per_batch // 2):
-            self.program.setOptimizer(self.optimizer)
-        began_s = time.time()
+        has_new_rate = self.set_rate(number * request.steps_per_batch + request.steps_per_batch // 2)
         try:
+            if has_new_rate:
+                self.program.setOptimizer(self.optimizer)  # copies the rate to the IPUs
+            began_s = time.time()
             losses = self.program(samples, targets)
         except self.poptorch.Error as error:
             raise failed_step(self.poptorch, error) from error

@@ -6,6 +6,7 @@ ipu.py compiles it and calls it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from typing import Any, FrozenSet, List, Optional, Tuple
 
@@ -153,6 +154,8 @@ def cache_folder(setup: TrainingSetup) -> str:
     folder = os.path.join(os.environ.get("POPTORCH_CACHE_DIR") or own, "-".join(map(str, words)))
     try:
         os.makedirs(folder, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise ImpossibleRequest(
             f"compiled programs cannot be kept in {folder} ({error.strerror}): set POPTORCH_CACHE_DIR to a folder that "

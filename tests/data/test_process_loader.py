@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -142,6 +143,22 @@ def test_a_process_that_is_killed_is_said(tmp_path: Path) -> None:
     batches = iter(process_loader(Killed(tmp_path), in_order(4, 100), 4, 2))
     with pytest.raises(CommandError, match=r"1 of 2 loader processes ended, killed: .* out of memory"):
         list(batches)
+
+
+@pytest.mark.parametrize("victim", range(4))
+def test_an_idle_process_that_is_killed_is_said(tmp_path: Path, victim: int) -> None:
+    """Of the idle ones, one holds the lock under which they take samples; the others can go without a trace."""
+    before = set(multiprocessing.active_children())
+    data = Counted(tmp_path)
+    batches = iter(process_loader(data, in_order(4, 100), 4, 4))
+    with contextlib.closing(batches):  # type: ignore[type-var]
+        next(batches)
+        until(lambda: data.count() == 12)  # one batch is out, two lie ready
+        processes = sorted(set(multiprocessing.active_children()) - before, key=lambda process: process.pid or 0)
+        os.kill(processes[victim].pid or 0, signal.SIGKILL)
+        processes[victim].join()
+        with pytest.raises(CommandError, match=r"1 of 4 loader processes ended, killed"):
+            next(batches)
 
 
 CONSUMER = """

@@ -124,8 +124,8 @@ def test_a_call_of_several_steps_counts_all_of_them(sdk: Nursery, pictures: Path
     job = sdk.run(*words(pictures, **one, **steps), POPTORCH_CACHE_DIR=cache)
     assert job.code == 0, job.errors
     summary = job.value("hpcml_summary")
-    unchecked = "--time-limit-s was not checked: the warm-up is one batch of 5 steps; use --warmup-steps 10"
-    assert unchecked in summary["warnings"]
+    (unchecked,) = [text for text in summary["warnings"] if text.startswith("--time-limit-s was not checked: ")]
+    assert unchecked.endswith("a warm-up of 5 step(s) does not say how long a step takes; use --warmup-steps 10")
     assert job.value("hpcml_start")["request"]["steps_per_batch"] == 5
     assert (summary["steps"], summary["samples"], summary["optimizer_steps"]) == (5, 5, 10)
     assert len(job.losses) == 2
@@ -319,7 +319,7 @@ REFUSED = {
         {},
         "HPC_ML_BENCH_IPU_EXECUTION=shard is neither pipelined nor sharded",
     ),
-    "no cut": ({}, {"devices_per_replica": 4}, "use --devices-per-replica 1 or 2, or add a cut"),
+    "no cut": ({}, {"devices_per_replica": 4}, "or add a cut to IPU_CUTS in models/impossible.py"),
     "memory format": ({}, {"channels_last": "on"}, "leave out --channels-last"),
     "other replicas": (poprun(1, 4, 2)[0], {}, "poprun was started with 4 replicas of 2 IPU(s), and 2 of 2 were asked"),
     "no cache": ({"POPTORCH_CACHE_DIR": "/dev/null/cache"}, {}, "set POPTORCH_CACHE_DIR to a folder that stays"),
@@ -347,6 +347,7 @@ FAULTS = {
     ),
     "run:reset": (69, "needs IPU_RESET; then start the job again (poplar_recoverable_runtime_error: an ECC error on"),
     "run:broken": (69, "ask the machine's administrators to take it out of use"),
+    "rate:reset": (69, "needs IPU_RESET; then start the job again (poplar_recoverable_runtime_error: an ECC error on"),
     "run:error": (1, "PopTorch failed in a step (poplar_application_runtime_error: [Host] stream callback failed)"),
 }
 
@@ -371,6 +372,25 @@ def test_without_counters_there_is_no_split(sdk: Nursery, pictures: Path, cache:
     assert "do not say when the first samples" in summary["no_split"]
     assert summary["compute_fraction"] is None
     assert summary["effective_throughput"] > 0
+
+
+def test_without_counters_of_one_instance_the_job_has_no_split(sdk: Nursery, pictures: Path, cache: str) -> None:
+    every = {"POPTORCH_CACHE_DIR": cache, "MASTER_PORT": free_port()}
+    faults = ({}, {"FAKE_IPU_FAULT": "counters"})
+    ranks = zip(poprun(2, 2, 2), faults, strict=True)
+    jobs = sdk.together(*((words(pictures, **SHORT), {**environ, **every, **fault}) for environ, fault in ranks))
+    assert [job.code for job in jobs] == [0, 0], jobs[0].errors
+    summary = jobs[0].value("hpcml_summary")
+    assert "do not say when the first samples" in summary["no_split"]
+    assert (summary["compute_fraction"], summary["stall_s"]) == (None, None)
+
+
+def test_a_stall_on_purpose_is_one_of_each_step_of_a_call(sdk: Nursery, pictures: Path, cache: str) -> None:
+    one = {"replicas": 1, "devices_per_replica": 1, "accumulation_steps": 1, "inject_stall_s": 0.05}
+    steps = {"warmup_steps": 5, "windows": 1, "steps_per_window": 5}
+    job = sdk.run(*words(pictures, **one, **steps), POPTORCH_CACHE_DIR=cache)
+    assert job.value("hpcml_start")["request"]["steps_per_batch"] == 5
+    assert job.value("hpcml_summary")["stall_s"] > 5 * 0.05
 
 
 # --- the request, without a job

@@ -891,9 +891,9 @@ def test_a_window_is_made_longer_by_whole_batches(time, log, window_s, steps):
 
 
 def test_an_epoch_makes_windows_of_whole_batches(time, log):
-    """Eleven batches of two steps: one is warm-up, five are each window."""
+    """Twelve batches of two steps: one is warm-up, five are each window, and the last one is in none."""
     meter = meter_on(time, log, steps_per_window=None, steps_per_batch=2)
-    for _ in meter.steps(list(range(11))):
+    for _ in meter.steps(list(range(12))):
         time.sleep(1.0)
     assert meter.finish() == 0
     assert [window["steps"] for window in log.of("hpcml_window")] == [10, 10]

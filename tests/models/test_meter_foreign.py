@@ -63,10 +63,10 @@ print(meter.finish())
 
 
 def test_one_epoch_of_a_known_length(program):
-    lines = program.run(PLAIN.format(epochs=1, loader="range(15)"))
+    lines = program.run(PLAIN.format(epochs=1, loader="range(16)"))
     windows, (summary,) = of(lines, "hpcml_window"), of(lines, "hpcml_summary")
     assert [(window["steps"], window["samples"]) for window in windows] == [(4, 128)] * 3
-    assert (summary["warmup_steps"], summary["optimizer_steps"], summary["loss_first"]) == (3, 15, 1.0)
+    assert (summary["warmup_steps"], summary["optimizer_steps"], summary["loss_first"]) == (3, 16, 1.0)
     assert lines[-1] == (0, "hpcml_end", {"exit_code": 0, "lines": len(lines) - 1})
     (start,) = of(lines, "hpcml_start")
     assert (start["benchmark"], start["device"]["type"], start["world"]["size"]) == (None, "cpu", 1)
@@ -78,6 +78,13 @@ def test_one_epoch_of_a_known_length(program):
 def test_one_epoch_of_unknown_length_is_one_window(program):
     lines = program.run(PLAIN.format(epochs=1, loader="iter(range(15))"))
     assert [window["steps"] for window in of(lines, "hpcml_window")] == [12]
+
+
+def test_a_last_batch_that_is_smaller_is_in_no_window(program):
+    """torch's DataLoader makes one unless it is told to drop it, and windows of unequal size are refused."""
+    loop = PLAIN.replace("{loader}, samples=32", "[32] * 11 + [5], samples=lambda batch: batch")
+    lines = program.run(loop.format(epochs=1))
+    assert [(window["steps"], window["samples"]) for window in of(lines, "hpcml_window")] == [(2, 64)] * 3
 
 
 def test_an_incomplete_last_window_is_dropped(program):
@@ -107,7 +114,7 @@ def test_a_copy_is_told_apart_in_blocking_mode(program):
 
 
 def test_a_device_says_for_how_long_it_worked(program):
-    loop = "for _ in meter.steps(range(9)):\n    time.sleep(0.01)\n    meter.worked(0.002)\n"
+    loop = "for _ in meter.steps(range(10)):\n    time.sleep(0.01)\n    meter.worked(0.002)\n"
     (summary,) = of(program.run(f"import time, meter\n{loop}meter.finish()\n"), "hpcml_summary")
     assert summary["compute_s"] == pytest.approx(6 * 0.002)
     assert summary["stall_s"] >= 6 * 0.008 - 1e-6

@@ -308,6 +308,14 @@ def test_a_run_that_outlasts_its_time_limit(nursery: Nursery, data: Path) -> Non
     assert "windows of 3 steps take" in ended.errors
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_time_limit_that_is_not_checked_is_said(nursery: Nursery, data: Path, steps: int) -> None:
+    ended = nursery.run(*tiny(data, *EXACT, "--time-limit-s", 0.1, "--warmup-steps", steps))
+    (said,) = [text for text in ended.value("hpcml_summary")["warnings"] if "--time-limit-s" in text]
+    assert said.startswith(f"--time-limit-s was not checked: a warm-up of {steps} step(s)")
+    assert said.endswith("use --warmup-steps 2")
+
+
 @pytest.mark.parametrize(("wrong", "code"), [(None, 0), (float("inf"), 3), (float("nan"), 3)])
 def test_parameters_that_are_not_finite_fail_a_run_whose_losses_are(
     wrong: float | None, code: int, tmp_path: Path
@@ -343,11 +351,26 @@ def assert_ended_for_memory(ended: Ended) -> None:
 def test_corrupt_data_can_be_passed_over(nursery: Nursery, data: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     subprocess.run(["cp", "-r", data, broken], check=True)
-    sorted(broken.glob("train/*/*.JPEG"))[5].write_bytes(b"no picture")
+    for number in (5, 6):
+        sorted(broken.glob("train/*/*.JPEG"))[number].write_bytes(b"no picture")
     steps = ("--global-batch-size", 24, "--steps-per-window", 1, "--warmup-steps", 0)
     ended = nursery.run(*tiny(broken, *EXACT, *steps, "--skip-corrupt"))
     assert ended.code == 0, ended.errors
-    assert "1 corrupt samples were skipped" in ended.value("hpcml_summary")["warnings"]
+    assert "2 corrupt samples were skipped" in ended.value("hpcml_summary")["warnings"]
+
+
+def test_corrupt_data_of_all_ranks_is_counted(nursery: Nursery, data: Path, tmp_path: Path) -> None:
+    """The run reads each sample once."""
+    broken = tmp_path / "broken"
+    subprocess.run(["cp", "-r", data, broken], check=True)
+    files = sorted(broken.glob("train/*/*.JPEG"))
+    for file in files[5:15:2]:
+        file.write_bytes(b"no picture")
+    more = ("--skip-corrupt", "--warmup-steps", 0, "--windows", 1, "--steps-per-window", len(files) // 4)
+    ranks = nursery.together(*((tiny(broken, *EXACT, *more), environ) for environ in ranks_of("openmpi")))
+    assert ranks[0].code == 0, ranks[0].errors
+    said = [text for text in ranks[0].value("hpcml_summary")["warnings"] if "skipped" in text]
+    assert said == [f"{len(files[5:15:2])} corrupt samples were skipped"]
 
 
 # --- how it is started

@@ -410,7 +410,8 @@ def test_a_window_with_impossible_values_is_a_problem(changes: dict[str, object]
 
 def test_windows_with_different_samples_are_a_problem() -> None:
     lines = change(good(), "hpcml_window", 1, samples=24, steps=3)
-    assert "the windows have different numbers of samples: 16, 24, 16" in problems_of(log(lines))
+    said = "the windows have different numbers of samples: 16, 24, 16 (drop_last=True leaves out a smaller batch)"
+    assert said in problems_of(log(lines))
 
 
 @pytest.mark.parametrize(
@@ -548,6 +549,15 @@ def test_more_flop_per_second_than_the_devices_have_is_a_problem() -> None:
     assert problems_of(log(lines)) == ""  # 10.67 samples/s of 187 FLOP on two devices of 1,000 FLOP/s
     lines = change(lines, "hpcml_summary", flop_per_sample=188.0)
     assert "2005 FLOP/s are more than 2 devices can do (1000 each)" in problems_of(log(lines))
+
+
+def test_the_peak_of_processors_is_that_of_a_node() -> None:
+    """Two ranks, each on a socket of one node, share it; on two nodes there are two."""
+    lines = change(good(), "hpcml_start", device={"type": "cpu", "peak_flops": 1000.0})
+    lines = change(lines, "hpcml_summary", flop_per_sample=150.0)
+    assert "1600 FLOP/s are more than 1 devices can do (1000 each)" in problems_of(log(lines), None)
+    on_two = change(lines, "hpcml_start", world={"size": 2, "hosts": 2})
+    assert not [text for text in problems_of(log(on_two), None) if "can do" in text]
 
 
 def test_an_unknown_peak_is_one_warning() -> None:

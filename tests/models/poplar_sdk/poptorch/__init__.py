@@ -65,6 +65,7 @@ FAULTS: dict[str, Callable[[], Error]] = {
     "compile:link": lambda: Error("poplar_link_error", "Linking failed. Output: -lfoo not found"),
     "compile:busy": lambda: Error("poptorch_cpp_error", "Failed to acquire 4 IPU(s)"),  # [CompilerImpl.cpp]
     "run:reset": lambda: RecoverableError("poplar_recoverable_runtime_error", "an ECC error on IPU 3"),
+    "rate:reset": lambda: RecoverableError("poplar_recoverable_runtime_error", "an ECC error on IPU 3"),
     "run:broken": lambda: UnrecoverableError("poplar_unrecoverable_runtime_error", "IPU 3 does not answer"),
     "destroy": lambda: Error("poplar_application_runtime_error", "[Host] the weights cannot be copied"),
     "run:error": lambda: Error("poplar_application_runtime_error", "[Host] stream callback failed"),
@@ -252,6 +253,8 @@ class PoplarExecutor:
     def setOptimizer(self, optimizer: Any) -> None:
         # [python/_optimizer_attributes.py]
         assert isinstance(optimizer, torch.optim.SGD), "Unsupported optimizer type."
+        if self._device_model is not None:  # [python/_poplar_executor.py, setOptimizer: it is copied to the device]
+            _fail("rate")
         self._optimizer = optimizer
         self._rates = [group["lr"] for group in optimizer.param_groups]
 
