@@ -189,8 +189,8 @@ def _add_run(run: JobEvidence, files: dict[str, bytes], aliases: Aliases, with_l
     added.update({name: _encoded(text) for name, text in scripts.items()})
     if run.log is not None:
         lines = "".join(
-            as_wire({**aliases.content(line), "namespace": NAMESPACE})  # MLPerf's word: not one of Kubernetes
-            for line in wire_lines(run.log)
+            as_wire({**aliases.content({**line, "namespace": ""}), "namespace": NAMESPACE})
+            for line in wire_lines(run.log)  # MLPerf's namespace is none of Kubernetes, so it has no alias
         )
         if lines:
             added[WIRE] = _encoded(lines)

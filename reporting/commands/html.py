@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from platforms import atomic_file, checkout
 from platforms.job import RefusedError
+from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
@@ -55,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
     report = report_of(options).report if options.data is None else _read(options)
     runs = options.runs_dir or checkout.home(options.site) / "runs"
     write_page(report, output, runs, options.evidence)
-    print(f"{report.headline}: written to {output}", file=sys.stderr)
+    print(printable(f"{report.headline}: written to {output}"), file=sys.stderr)
     answering.warn(report.problems)
     return 0
 

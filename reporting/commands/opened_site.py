@@ -46,8 +46,9 @@ class OpenedSite:
         """Why `read` finds no run at all, and what to do."""
         others = sorted({run.key.site for run in reader.read(self.history)} - {self.settings.name})
         if not others:
+            why = "" if self.history.is_dir() else ", since there is no such folder"
             return (
-                f"{self.history}: the history is empty; pytest writes a line into it for each test with a job "
+                f"{self.history}: the history is empty{why}; pytest writes a line into it for each test with a job "
                 "(--history and --site name other ones)"
             )
         return (

@@ -82,4 +82,6 @@ def _said(outcome: Outcome, carried: CarriedRuns) -> str:
         parts.append(f"{counted(len(carried.runs), 'unfinished run')} ({', '.join(carried.runs)})")
     if carried.finished:
         parts.append(f"{counted(len(carried.finished), 'run')} that ended")
-    return ", ".join(parts) or "past months are joined, old runs removed"
+    if outcome.problems and not parts:
+        parts.append("what was edited stands beside what was there")
+    return ", ".join(parts) or "past months are joined, runs that ended are removed"

@@ -14,6 +14,7 @@ from statistics import fmean, variance
 from reporting.compare.student import quantile
 
 CONFIDENCE = 0.95
+ROUNDED = 1e-9  # a smaller difference of logarithms is that of sums in another order, and no change
 LEAST = 2  # numbers in a group; one alone does not say how much it varies
 
 
@@ -54,7 +55,7 @@ class Interval:
     @property
     def excludes_zero(self) -> bool:
         """Whether the change is beyond what chance explains."""
-        return self.low > 0 or self.high < 0
+        return abs(self.difference) > ROUNDED and (self.low > 0 or self.high < 0)
 
 
 def of_two_groups(before: Sequence[float], after: Sequence[float]) -> Interval:

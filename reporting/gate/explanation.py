@@ -39,6 +39,7 @@ class Subject:
 
     Attributes:
         night: of the run.
+        tonight: the night whose answers count; that of the run, or a later one.
         options: what printed commands need beside their arguments, such as `--site=centre`.
     """
 
@@ -46,6 +47,7 @@ class Subject:
     series: Series
     references: References
     night: datetime.date
+    tonight: datetime.date
     options: str
 
     @property

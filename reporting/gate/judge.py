@@ -49,6 +49,7 @@ def judge(
     *,
     options: str = "",
     repeats_follow: bool = False,
+    tonight: datetime.date | None = None,
 ) -> dict[str, Verdict]:
     """The verdict on each judged metric of a run, by metric. It does not depend on the order of `past`.
 
@@ -60,6 +61,7 @@ def judge(
         night_ends: the hour at which the site's nights end.
         options: what the commands in the texts need beside their arguments, such as `--site=centre`.
         repeats_follow: suspects are repeated, so one with `known` set stays a suspect. Else what is known counts.
+        tonight: the night whose acknowledgements count, if it is later than that of the run.
 
     Raises:
         ValueError: a metric of the run is not finite.
@@ -74,7 +76,7 @@ def judge(
             raise ValueError(f"{current.key.test}: {metric} is {measured.value}, and only finite numbers can be judged")
         series = series_of(metric, current, [*before, current], night_ends)
         night = night_of(current.time_s, night_ends)
-        subject = Subject(current, series, references, night, options)
+        subject = Subject(current, series, references, night, max(night, tonight or night), options)
         left = departure(metric, current, before, references, night_ends)
         verdict = _verdict(subject) if left is None else _left(subject, left)
         verdict = _with_blindness(subject, verdict)
@@ -100,7 +102,10 @@ def _verdict(subject: Subject) -> Verdict:
         return _learning(subject, learned(previous))
     if pin.level == 0:
         sentence = explanation.zero_sentence(subject)
-        return _of(subject, Kind.OK, "not judged: its pin is 0", [sentence], runs=pin.runs, pinned=True)
+        if series.runs[-1].value == 0:
+            return _of(subject, Kind.OK, "0, as its pin", [sentence], runs=pin.runs, pinned=True)
+        not_judged = _of(subject, Kind.BLIND, "not judged: its pin is 0", [sentence], runs=pin.runs, pinned=True)
+        return dataclasses.replace(not_judged, blind=True)
     return _compared(subject, compare(series, pin))
 
 
@@ -267,7 +272,7 @@ def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange],
         return verdict
     verdict = dataclasses.replace(verdict, worst=min(loss.change for loss in losses))
     test, metric = verdict.test, verdict.metric
-    answer = subject.references.acknowledgement(test, metric, subject.night)
+    answer = subject.references.acknowledgement(test, metric, subject.tonight)
     if answer is None:
         earlier = subject.references.acknowledgement(test, metric, datetime.date.min)
         return verdict if earlier is None else _with_line(verdict, explanation.expired_line(earlier))

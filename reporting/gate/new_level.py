@@ -33,7 +33,7 @@ class NewLevel:
         noise: of the pin before, which is kept.
         runs: what the level is made of.
         left_out: runs since then that were slow through a node or by chance.
-        old_level, old_error: of the pin that it replaces; None if the series had none.
+        old_level, old_error: of the pin that it replaces; None if the series had none, or if it was 0.
         anchor: the level of the series' first pin of all.
         spread: the scaled MAD of the runs, as a fraction of the level.
         error_text, scale_text, anchor_text: where these come from.
@@ -119,15 +119,17 @@ def level_since(
         pin = left.pin
         noise = noise_before(left.series, left.pin, ())
         anchor = _anchor(left.pin)
-    elif pin is not None:
+    elif pin is not None and pin.level != 0:
         noise = noise_before(series, pin, runs)
         anchor = _anchor(pin)
-    else:  # the series is still learning
+    else:  # the series is still learning, or nothing can be a fraction of its pin
         eligible = eligible_from(series, series.runs[0].night)
         before = eligible[: len(eligible) - len(runs)]
-        known = before if len(before) >= RUNS_TO_ACCEPT else runs
+        has_level = len(before) >= RUNS_TO_ACCEPT and median([run.value for run in before]) != 0
+        known = before if has_level else runs
         which = f"the {len(known)} runs before" if known is before else "these runs"
-        scale_text = f"as {which} vary, since the series had no pin"
+        why = "the series had no pin" if pin is None else "the pin was 0"
+        scale_text = f"as {which} vary, since {why}"
         anchor_text = f"the median of {which}"
         anchor = median([run.value for run in known])
         noise = estimates.noise_of(series.changes(known, anchor))
@@ -139,8 +141,8 @@ def level_since(
         error=estimates.error_of_median(noise, len(runs)),
         noise=noise,
         runs=runs,
-        old_level=None if pin is None else pin.level,
-        old_error=None if pin is None else _error(pin, noise),
+        old_level=None if pin is None or pin.level == 0 else pin.level,
+        old_error=None if pin is None or pin.level == 0 else _error(pin, noise),
         anchor=anchor,
         spread=estimates.scaled_mad(series.changes(runs, level)),
         error_text=f"= 1.2533 x scale x sqrt({inflation:.2f} / {len(runs)})",

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 from collections.abc import Sequence
 
+from platforms.job import Outcome
 from reporting.gate.judge import BLIND_NIGHTS, judge
 from reporting.gate.series import series_of
 from reporting.gate.verdict import Kind, Verdict
@@ -34,11 +35,11 @@ def judge_tonight(
         past: all jobs of the test, also those that have failed since.
         now: the present time. The other arguments are those of `judge`.
     """
-    verdicts = judge(latest, past, references, night_ends, options=options)
+    tonight = night_of(now.timestamp(), night_ends)
+    verdicts = judge(latest, past, references, night_ends, options=options, tonight=tonight)
     pause = references.pause(latest.key.test, latest.platform, now.date())
     if pause is not None:
         return {metric: _paused(verdict, pause) for metric, verdict in verdicts.items()}
-    tonight = night_of(now.timestamp(), night_ends)
     return {
         metric: _blind(verdict, _last_night(metric, latest, past, night_ends), past, night_ends, tonight)
         for metric, verdict in verdicts.items()
@@ -69,7 +70,11 @@ def _blind(
     if nights < BLIND_NIGHTS:
         return verdict
     since = last + datetime.timedelta(days=1)
-    failed = [run for run in past if not run.sane and night_of(run.time_s, night_ends) >= since]
+    failed = [
+        run
+        for run in past
+        if run.outcome in (Outcome.FAILED, Outcome.ERROR) and not run.sane and night_of(run.time_s, night_ends) >= since
+    ]
     said = f"blind since {since}: no run without doubt for {nights} nights"
     if failed:
         said += f" ({len(failed)} failed {'run' if len(failed) == 1 else 'runs'} since)"

@@ -18,6 +18,7 @@ from platforms.rundir.job_json import as_json
 from reporting.history.envelope import SCHEMA, Envelope, Key, Metric, RunReference
 
 TRIAL_KEYS = vars(ONLY).keys()
+LATEST_S = 4e9  # the year 2096: a larger number is in milliseconds
 _START = b'{"test":"'
 
 
@@ -102,7 +103,7 @@ def from_line(line: bytes) -> Envelope:
         raise ValueError("it is not a JSON object")
     schema = content.get("schema")
     if schema != SCHEMA:
-        raise ValueError(f"it has the schema {schema}, and this version reads {SCHEMA} (update the suite)")
+        raise ValueError(f"it has the schema {schema!r}, and this version reads {SCHEMA} (update the suite)")
     try:
         return _envelope(content)
     except KeyError as error:
@@ -130,18 +131,18 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         outcome=Outcome(content["outcome"]),
         sane=content["sane"] is True,
         platform=intern(content["platform"]),
-        benchmark=get("benchmark"),
+        benchmark=_text(get("benchmark")),
         layout=intern(get("layout", "")),
         trial=trial,
         started_s=_seconds(get("started_s")),
         ended_s=_seconds(get("ended_s")),
         metrics=_metrics(get("metrics", {})),
         beside=_metrics(get("beside", {})),
-        no_split=intern(content["no_split"]) if content.get("no_split") else None,
+        no_split=_text(get("no_split")) or None,
         fields=_mapping(get("fields", {})),
         comparability=intern(get("comparability", "")),
-        doubts=tuple(get("doubts", ())),
-        verdicts=_mapping(get("verdicts", {})),
+        doubts=tuple(map(intern, get("doubts", ()))),
+        verdicts={metric: _mapping(verdict) for metric, verdict in _mapping(get("verdicts", {})).items()},
         provenance=_mapping(get("provenance", {})),
         source=intern(get("source", "suite")),
         run=_run_reference(get("run")),
@@ -151,9 +152,15 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
 def _seconds(value: object) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is no time in seconds")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < LATEST_S:
+        raise TypeError(f"{value!r} is no time in Unix seconds")
     return float(value)
+
+
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return None if value is None else intern(value)
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -167,9 +174,11 @@ def _metrics(content: object) -> dict[str, Metric]:
     """The metrics that have a value. It is null if it was not finite."""
     metrics = {}
     for name, metric in _mapping(content).items():
-        value = metric["value"]
+        value, better = metric["value"], metric.get("better", "higher")
+        if better not in ("higher", "lower") or isinstance(value, bool):
+            raise TypeError(f"{metric!r} is no metric")
         if value is not None and math.isfinite(value):
-            metrics[name] = Metric(value, intern(metric["unit"]), metric.get("better", "higher"))
+            metrics[name] = Metric(value, intern(metric["unit"]), better)
     return metrics
 
 

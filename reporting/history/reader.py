@@ -6,9 +6,11 @@ Sessions may write meanwhile. Files are read one after the other, and one line a
 from __future__ import annotations
 
 import contextlib
+import datetime
 import gc
 import json
 import os
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from reporting.history.envelope import Envelope, Key
 from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of
 
 WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
+CLOCKS_DIFFER_S = 86400.0  # at most, those of machines that write one history
 _BUFFER = 1 << 16  # a session's file is read in one go
 
 
@@ -101,6 +104,13 @@ def _order(envelope: Envelope) -> tuple[float, float]:
     return envelope.time_s, envelope.written_s
 
 
+def _refuse_future(envelope: Envelope, now_s: float) -> None:
+    """Raise ValueError for a job that is later than now: it would stay the latest one of its test for years."""
+    if envelope.time_s > now_s + CLOCKS_DIFFER_S:
+        start = datetime.datetime.fromtimestamp(envelope.time_s)
+        raise ValueError(f"its job started at {start:%Y-%m-%d %H:%M}, which is in the future: a clock was wrong")
+
+
 def _files(folder: Path, problems: list[str]) -> list[str]:
     """The files with envelopes, in order of months and sessions."""
     paths: list[str] = []
@@ -129,12 +139,15 @@ def _envelopes(path: str, ids: frozenset[bytes] | None, problems: list[str]) -> 
     """The envelopes in a file. With `ids` they are those of these tests, and of tests whose lines had to be parsed."""
     damaged = 0
     first = ""
+    now_s = time.time()
     try:
         with open(path, "rb", buffering=_BUFFER) as file:  # noqa: PTH123 (a Path for each of many files takes time)
             for number, line in enumerate(file, 1):
                 if ids is None or may_be_of(line, ids):
                     try:
-                        yield from_line(line)
+                        envelope = from_line(line)
+                        _refuse_future(envelope, now_s)
+                        yield envelope
                     except ValueError as error:
                         if line.endswith(b"\n") and line.strip():
                             damaged += 1

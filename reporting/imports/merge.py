@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import night_of
+from reporting.history.reader import CLOCKS_DIFFER_S
 from reporting.imports.directions import Direction
 
 SUITE = "suite"
-CLOCKS_DIFFER_S = 86400.0  # at most; a run later than that would stay the latest one of its test
 Identity = tuple[object, ...]
 
 

@@ -6,6 +6,7 @@ negative change is worse whatever the metric's direction. Nights are ISO dates, 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -156,6 +157,15 @@ class SeriesReport:
     parts: tuple[Part, ...] = ()
     no_split: str = ""
     sight: Sight | None = None
+
+    def points_of_change(self) -> tuple[Point, ...]:
+        """The points from the first run of the change on; none without a change."""
+        if self.since is None:
+            return ()
+        points = [point for point in self.points if point.night >= self.since]
+        before = itertools.takewhile(lambda point: point.run_id != self.since_run, points)
+        without = len(list(before)) if self.since_run is not None else 0
+        return tuple(points[without:] or points)
 
     def level_in(self, night: str) -> float | None:
         """What it was compared with in a night; None if there was no level."""

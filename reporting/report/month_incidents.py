@@ -100,6 +100,7 @@ class _Episode:
     Attributes:
         begin: the night since which it is slower, as the gate said in the end; of failed jobs the first such night.
         before: the last runs with numbers before its begin.
+        first_s: when its first run started, if it began in the night of its first red run; else 0.
         during: all runs with numbers from its begin to the last bad night. A drift is red only some nights after it
             has begun, so they are more than the bad ones.
         bad: the runs that were red, or the jobs that failed.
@@ -112,6 +113,7 @@ class _Episode:
 
     has_failed: bool
     begin: datetime.date
+    first_s: float = 0.0
     before: list[Envelope] = field(default_factory=list)
     during: list[Envelope] = field(default_factory=list)
     bad: list[Envelope] = field(default_factory=list)
@@ -241,8 +243,14 @@ def _set_begin_and_runs(episode: _Episode, jobs: Sequence[Envelope], good: Seque
     since = _since(episode.bad[-1])
     if since is not None:
         episode.begin = min(since, episode.begin)
+    if period.night(episode.bad[0]) == episode.begin:
+        episode.first_s = episode.bad[0].time_s  # the runs of that night before it are without the loss
     last = period.night(episode.bad[-1])
-    episode.during = [job for job in jobs if job.has_numbers and episode.begin <= period.night(job) <= last]
+    episode.during = [
+        job
+        for job in jobs
+        if job.has_numbers and episode.begin <= period.night(job) <= last and job.time_s >= episode.first_s
+    ]
     episode.before = [job for job in good if period.night(job) < episode.begin][-RUNS_BEFORE:]
 
 
@@ -300,7 +308,11 @@ def _runs_of(explained: _Explained, series: Series, period: Period) -> list[RunV
         return [run for run in series.runs if run.run_id in bad_ids and period.has(run.night)]
     begin = max(episode.begin, period.first)
     last = period.night(episode.bad[-1])
-    return [run for run in series.runs if run.eligible and begin <= run.night <= last]
+    return [
+        run
+        for run in series.runs
+        if run.eligible and begin <= run.night <= last and run.envelope.time_s >= episode.first_s
+    ]
 
 
 def _was_short(episode: _Episode, period: Period) -> bool:

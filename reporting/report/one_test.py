@@ -164,8 +164,8 @@ def _since_it_began(series: SeriesReport) -> SeriesReport:
     """
     runs = [
         point
-        for point in series.points
-        if point.value is not None and point.comparable and not point.doubts and point.night >= (series.since or "")
+        for point in series.points_of_change()
+        if point.value is not None and point.comparable and not point.doubts
     ]
     if not runs or not series.pin:
         return series
@@ -333,8 +333,11 @@ def _points(
     verdict: Verdict,
     asked: Asked,
 ) -> Iterator[Point]:
+    last = latest.metrics[metric]
     for job, changed in zip(jobs, changes, strict=True):
         measured = job.metrics.get(metric) if job.sane else None
+        if measured is not None and (measured.unit, measured.better) != (last.unit, last.better):
+            continue  # a number that means something else stands in no picture of this series
         value = measured.value if measured is not None and math.isfinite(measured.value) else None
         if value is not None:
             condition, said = _said_then(metric, job, verdict if job is latest else None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+from reporting.gate.estimates import change_from
 from reporting.report.data import SeriesReport
 from reporting.report.display import BLOCKS, CYAN, DIM, RED, YELLOW, Display
 from reporting.report.trend_columns import NightColumn, NightColumns, NightMark
@@ -95,12 +96,18 @@ def line(nights: NightColumns, reference: float, series: SeriesReport, display: 
         if column.value is None:
             cells.append(_mark(column.mark, display))
             continue
-        change = column.value / reference - 1 if reference else 0.0
-        if series.better == "lower":
-            change = -change
+        change = _change(column.value, reference, series.better)
         step = len(steps) - 1 - STEPS_ABOVE + round(change / step_of_line(display))
         cells.append(display.painted(steps[min(len(steps) - 1, max(0, step))], _colour(column.mark)))
     return "".join(cells)
+
+
+def _change(value: float, reference: float, better: str) -> float:
+    """A value relative to its reference, negative is worse. From 0 any change is larger than what a line shows."""
+    if reference:
+        return change_from(reference, value, better)
+    sign = (value > 0) - (value < 0)
+    return float(sign if better == "higher" else -sign)
 
 
 def step_of_line(display: Display) -> float:

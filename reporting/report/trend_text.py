@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from reporting.columns import aligned
+from reporting.gate.estimates import change_from
 from reporting.history.endings import Ending
 from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
@@ -228,7 +229,8 @@ def _labels(scale: Scale, series: SeriesReport) -> list[str]:
 def _scale_text(columns: NightColumns, scale: Scale, series: SeriesReport) -> str:
     told = f"from {number(scale.low)} to {number(scale.high)}"
     if series.pin:
-        told += f", {_percent(scale.low / series.pin - 1)} to {_percent(scale.high / series.pin - 1)} beside the pin"
+        low, high = (change_from(series.pin, value, series.better) for value in (scale.low, scale.high))
+        told += f", {_percent(low)} to {_percent(high)} beside the pin"
     each = "a column is a night"
     if columns.nights_each > 1:
         each = f"a column is {columns.nights_each} nights, their median"

@@ -14,7 +14,7 @@ from reporting.gate.series import Pin, Series, pin_of, series_of
 from reporting.gate.verdict import Verdict
 from reporting.history.comparability import differences
 from reporting.history.endings import ReadsEnding, by_outcome
-from reporting.history.envelope import Envelope
+from reporting.history.envelope import Envelope, Metric
 from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS
 from reporting.references.answers import References
@@ -101,12 +101,16 @@ def _numbers(metric: str, envelope: Envelope, series: Series, pin: Pin | None, b
     """The value of a run, its change from the pin, and what stands beside it."""
     if not envelope.sane or metric not in envelope.metrics:
         return ["-"] * (2 + len(beside))
-    value = envelope.metrics[metric].value
+    measured = envelope.metrics[metric]
+    is_of_series = (measured.unit, measured.better) == (series.unit, series.better)
+    value = number(measured.value)
+    if measured.unit != series.unit:
+        value += f" {measured.unit}"
     to_pin = "-"
-    if pin is not None and pin.level != 0 and envelope.comparability == series.comparability:
-        to_pin = percent(series.change(value, pin.level))
+    if pin is not None and pin.level != 0 and is_of_series and envelope.comparability == series.comparability:
+        to_pin = percent(series.change(measured.value, pin.level))
     others = [envelope.beside.get(name) for name in beside]
-    return [number(value), to_pin, *(number(other.value if other else None) for other in others)]
+    return [value, to_pin, *(number(other.value if other else None) for other in others)]
 
 
 def _pin_note(series: Series, pin: Pin | None) -> str:
@@ -138,7 +142,7 @@ def _said(verdict: Verdict | None) -> str:
 
 
 def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list[str]]:
-    """What is not as it was at the last run before that has numbers: comparable fields, then provenance.
+    """What is not as it was at the last run before that has numbers: comparable fields, metrics, then provenance.
 
     Returns:
         The changes before each run, empty for a run without numbers, and the names that change too often to be shown.
@@ -151,7 +155,10 @@ def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list
         if not envelope.sane:
             continue
         if previous is not None:
-            fields[position] = differences(previous.fields, envelope.fields)
+            fields[position] = [
+                *differences(previous.fields, envelope.fields),
+                *_metric_changes(previous.metrics, envelope.metrics),
+            ]
             provenance[position] = _provenance_changes(previous.provenance, envelope.provenance)
             counts.update(provenance[position].keys())
         previous = envelope
@@ -160,6 +167,16 @@ def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list
     for differs, changed in zip(fields, provenance, strict=True):
         shown.append(differs + [text for name, text in changed.items() if name not in restless])
     return shown, restless
+
+
+def _metric_changes(before: Mapping[str, Metric], now: Mapping[str, Metric]) -> Iterator[str]:
+    """Which metrics have another unit or direction: their numbers begin a new series."""
+    for name in sorted(before.keys() & now.keys()):
+        old, new = before[name], now[name]
+        if old.unit != new.unit:
+            yield f"{name} is in {new.unit or 'no unit'}, was in {old.unit or 'no unit'}"
+        if old.better != new.better:
+            yield f"{name}: {new.better} is better, was {old.better}"
 
 
 def _provenance_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:

@@ -473,7 +473,9 @@ def test_a_job_of_another_role_has_no_verdict():
 
 def test_a_pin_of_zero_is_not_judged():
     verdict = verdict_on(run(30, 1.0), [run(number, 0.0) for number in range(25)])
-    assert (verdict.kind, verdict.red, verdict.short) == (Kind.OK, False, "not judged: its pin is 0")
+    assert (verdict.kind, verdict.blind, verdict.short) == (Kind.BLIND, True, "not judged: its pin is 0")
+    same = verdict_on(run(30, 0.0), [run(number, 0.0) for number in range(25)])
+    assert (same.kind, same.blind, same.short) == (Kind.OK, False, "0, as its pin")
 
 
 def test_imported_lines_are_gated_on_the_first_day():

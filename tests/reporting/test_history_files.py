@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
@@ -222,6 +223,16 @@ DAMAGED = [
     to_line(envelope()).replace(b"123.456", b'"fast"'),
     to_line(envelope()).replace(b'"started_s":1', b'"started_s":1e999, "x":1'),
     to_line(envelope()).replace(b'"schema":1', b'"schema":2'),
+    to_line(envelope()).replace(b'"schema":1', b'"schema":"1"'),
+    to_line(envelope(started_s=BEGAN_S * 1000)),
+    to_line(envelope(started_s=-1.0)),
+    to_line(envelope(started_s=True)),
+    to_line(envelope(started_s=time.time() + 3 * 86400)),
+    to_line(envelope(verdicts={"m": "slower"})),
+    to_line(envelope(doubts=[1])),
+    to_line(envelope(benchmark=7)),
+    to_line(envelope(metrics={"m": Metric(True, "s", "lower")})),
+    to_line(envelope(metrics={"m": Metric(1.0, "s", "sideways")})),
 ]
 
 

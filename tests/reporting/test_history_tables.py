@@ -404,7 +404,10 @@ def test_the_page_has_every_column_of_the_csv() -> None:
 
 def test_an_empty_history_says_what_fills_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert table(site) == 2
-    assert f"{site}/history: the history is empty; pytest writes a line into it" in capsys.readouterr().err
+    assert (
+        f"{site}/history: the history is empty, since there is no such folder; pytest writes a line"
+        in capsys.readouterr().err
+    )
 
 
 def test_tests_without_numbers_give_no_empty_table(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

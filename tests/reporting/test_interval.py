@@ -57,6 +57,13 @@ def test_numbers_without_any_variation_have_an_interval_without_width() -> None:
     assert found.low == found.high == found.change
 
 
+def test_equal_numbers_do_not_differ_by_how_their_sum_is_rounded() -> None:
+    for value in (812.0, 1234567.0, 7.0, 33.3):
+        for before in range(2, 30):
+            for after in range(2, 30):
+                assert not interval.of_two_groups([math.log(value)] * before, [math.log(value)] * after).excludes_zero
+
+
 def test_one_number_alone_is_refused() -> None:
     with pytest.raises(ValueError, match="does not say how much it varies"):
         interval.of_two_groups([0.1], [0.2, 0.3])

@@ -356,6 +356,14 @@ def test_a_loss_is_the_median_of_the_months_runs_since_it_began():
     assert incident.what == "resnet50 tuned 8.0 % slower"
 
 
+def test_runs_of_the_first_night_before_the_loss_are_without_it():
+    earlier = [run(of_day(3), 100.0, hour=hour, provenance={"driver": "1"}) for hour in (13, 15, 18)]
+    slow = red(3, 3, 88.0, provenance={"driver": "2"})
+    incident = only_incident(november([*nights(of_day(3), provenance={"driver": "1"}), *earlier, *slow]))
+    assert incident.what == "resnet50 tuned 12.0 % slower"
+    assert "driver" in incident.why
+
+
 def test_the_loss_of_a_node_is_that_of_its_own_runs():
     named = {"kind": Kind.NODE, "confirmation": {"short": "node n07: -15.0 % in 3 of 3", "text": "It is node n07"}}
     runs = [*nights(FIRST, 100.0), *red(3, 3, 85.0, verdict=named), *whole(4, 9), *red(10, 10, 83.0, verdict=named)]

@@ -232,6 +232,35 @@ def test_a_test_that_never_had_numbers_has_no_series():
     assert report.incidents[0].what == "resnet50 tuned has no numbers: error"
 
 
+def test_a_change_within_a_night_is_that_of_the_runs_since_then():
+    """Of three runs in the last night only the last one is slow."""
+    hours = [run(30, 100.0, hour=hour, provenance={"driver": "570.124", "nodes": "n01"}) for hour in (13, 18)]
+    slow = run(30, 88.0, hour=23, provenance={"driver": "580.65", "nodes": "n01"})
+    report = report_of([*calm(30), *hours, slow])
+    (series,) = report.tests[0].series
+    assert (series.condition, series.since_run) == (Condition.SLOWER, slow.key.run_id)
+    assert series.change == pytest.approx(-0.12, abs=0.005)
+    assert [point.run_id for point in series.points_of_change()] == [slow.key.run_id]
+    assert "12.0 %" in report.incidents[0].what or report.incidents[0].worst == pytest.approx(-0.12, abs=0.005)
+
+
+def test_runs_in_another_unit_are_no_points_and_the_change_is_named():
+    before = calm(20)
+    after = [run(number, 0.1, unit="ksamples/s", provenance={"driver": "570.124"}) for number in range(20, 25)]
+    (series,) = report_of([*before, *after]).tests[0].series
+    assert [point.value for point in series.points] == [0.1] * 5
+    assert "effective_throughput is in ksamples/s, was in samples/s" in series.points[0].changes
+
+
+def test_an_acknowledgement_that_is_over_leaves_a_test_red_that_does_not_run_any_more():
+    runs = [*calm(30), *slower(30, 6)]
+    answer = Acknowledgement(TEST, METRIC, "T-1", night(37), -0.1, AUTHOR)
+    assert (
+        report_of(runs, References(acknowledgements=(answer,)), tonight=37).tests[0].condition is Condition.ACKNOWLEDGED
+    )
+    assert report_of(runs, References(acknowledgements=(answer,)), tonight=38).tests[0].condition is Condition.SLOWER
+
+
 def test_pending_jobs_are_no_points():
     pending = run(30, 1.0, metrics={}, sane=False, outcome=Outcome.PENDING, verdicts={})
     report = report_of([*calm(30), pending])

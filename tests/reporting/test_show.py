@@ -134,7 +134,7 @@ def test_lines_without_a_verdict_are_judged_when_they_are_shown(
 ) -> None:
     writer = HistoryWriter(tmp_path / "history")
     for number in range(22):
-        started_s = BEGAN_S + number * 86400
+        started_s = BEGAN_S - (30 - number) * 86400
         metrics = {"triad": Metric(812.0 if number < 21 else 600.0, "GB/s")}
         writer.write(envelope("stream", run_id=str(number), metrics=metrics, started_s=started_s), None)
     assert show(tmp_path, "stream") == 0

@@ -50,7 +50,7 @@ def result_of(series: SeriesReport) -> float | None:
     if series.pin is None or percent is None:
         return None if series.value is None else float(f"{series.value:.2g}")
     direction = -1 if series.better == "lower" else 1
-    return float(f"{series.pin * (1 + direction * percent / 100):.3g}")
+    return float(f"{series.pin + direction * percent / 100 * abs(series.pin):.3g}")
 
 
 def _series(report: ReportData) -> Iterator[tuple[TestReport, SeriesReport]]:

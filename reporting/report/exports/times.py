@@ -23,9 +23,8 @@ def since_s(report: ReportData, series: SeriesReport) -> float | None:
     """When the first run of a series' change started; None without a change."""
     if series.since is None:
         return None
-    of_night = [point.started_s for point in series.points if point.night == series.since]
-    of_run = [point.started_s for point in series.points if point.run_id == series.since_run]
-    return min(of_run or of_night or [noon_s(report, series.since)])
+    started = [point.started_s for point in series.points_of_change() if point.night == series.since]
+    return min(started or [noon_s(report, series.since)])
 
 
 def last_run_s(test: TestReport) -> float | None:
