@@ -213,7 +213,7 @@ def write_json(path: Path, content: Mapping[str, object], *, sync: bool = False)
 
     `json` with `indent` would also break nested values into lines; and Python writes that slowly.
     """
-    lines = [f" {json.dumps(str(key))}: {as_json(value)}" for key, value in content.items()]
+    lines = [f" {_key(key)}: {as_json(value)}" for key, value in content.items()]
     atomic_file.write_text(path, "{\n" + ",\n".join(lines) + "\n}\n", sync=sync)
 
 
@@ -232,12 +232,12 @@ def as_json(value: object, *, compact: bool = False) -> str:
     Args:
         compact: without blanks.
     """
-    separators = (",", ":") if compact else (", ", ": ")
+    encoder = _COMPACT if compact else _SPACED
     try:
-        return json.dumps(value, default=_to_plain_value, allow_nan=False, separators=separators)
+        return encoder.encode(value)
     except ValueError:
         text = json.dumps(value, default=_to_plain_value)
-        return json.dumps(json.loads(text, parse_constant=lambda word: None), separators=separators)
+        return encoder.encode(json.loads(text, parse_constant=lambda word: None))
 
 
 def _to_plain_value(value: object) -> object:
@@ -248,3 +248,14 @@ def _to_plain_value(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     return str(value)
+
+
+# `json.dumps` would make an encoder for each value.
+_SPACED = json.JSONEncoder(default=_to_plain_value, allow_nan=False)
+_COMPACT = json.JSONEncoder(default=_to_plain_value, allow_nan=False, separators=(",", ":"))
+
+
+@cache
+def _key(name: str) -> str:
+    """A key as JSON has it: all files have the same ones."""
+    return json.dumps(str(name))

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from platforms import atomic_file
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import (
     AwayError,
@@ -106,8 +105,7 @@ class LocalScheduler:
         if (folder / "pid").exists():
             return job_id
         try:
-            atomic_file.write_text(folder / "job.sh", text)
-            self._launch(job_id, {**os.environ, **script.unwritten_variables(spec)})
+            self._launch(job_id, script.unwritten_variables(spec))
         except OSError as error:
             raise refused(job_id, str(error), folder) from None
         return job_id
@@ -148,7 +146,8 @@ class LocalScheduler:
     def hints(self, job: Submitted) -> tuple[str, ...]:
         return commands_for(job.job_id, supervisor_client.inspect_job(job.job_id))
 
-    def _launch(self, job_id: str, environ: Mapping[str, str]) -> None:
+    def _launch(self, job_id: str, variables: Mapping[str, str]) -> None:
+        """Start a supervisor, with these variables beside our own."""
         if sys.platform != "linux":
             raise RefusedError("the scheduler local needs Linux (its /proc and signals): run the suite in a container")
         command = [sys.executable, "-I", "-S", supervisor.__file__, job_id]
@@ -158,7 +157,7 @@ class LocalScheduler:
         try:
             done = subprocess.run(  # in a session of its own, so that Ctrl-C does not interrupt it half-way
                 command,
-                env=environ,
+                env={**os.environ, **variables} if variables else None,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=SUBMIT_LIMIT_S,

@@ -11,6 +11,7 @@ from pathlib import Path
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, Status, Submitted
 from platforms.schedulers import Scheduler, connect, supervisor
+from platforms.schedulers.local import LocalScheduler
 from tests.waiting import until
 
 SPEC = JobSpec("true-1x1cpu-k2345abc", "test_a.py::test_a[x]", "local", Layout(1, 1, "cpu"), ("true",), time_limit_s=60)
@@ -36,7 +37,10 @@ def start(scheduler: Scheduler, spec: JobSpec, folder: Path, **settings: object)
     folder.mkdir(parents=True, exist_ok=True)
     spec = replace(spec, name=folder.name)
     head = "".join(f"#JOB {key}={value}\n" for key, value in settings.items())
-    job_id = scheduler.submit(spec, scheduler.render(spec).replace("#JOB ", head + "#JOB ", 1), folder)
+    text = scheduler.render(spec).replace("#JOB ", head + "#JOB ", 1)
+    if isinstance(scheduler, LocalScheduler):  # its folder is the one that the runner has written the text to
+        (folder / scheduler.text_name).write_text(text)
+    job_id = scheduler.submit(spec, text, folder)
     assert job_id == str(folder)
     return job_id
 

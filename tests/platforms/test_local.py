@@ -477,6 +477,7 @@ def test_a_lock_of_another_user_is_only_read() -> None:
 SUBMIT = """
 import sys
 from pathlib import Path
+from platforms import atomic_file
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import connect
@@ -485,9 +486,12 @@ work_dir = None if kind == "local" else str(folder.parents[1])
 scheduler = connect(Platform(name="local").model_copy(update={"scheduler": kind, "work_dir": work_dir}))
 command = ("sh", "-c", "echo x >> ../count; sleep 0.2")
 spec = JobSpec(folder.name, "t", "local", Layout(1, 1, "cpu"), command, time_limit_s=60)
+text = scheduler.render(spec)
+folder.mkdir(parents=True, exist_ok=True)
+atomic_file.write_text(folder / scheduler.text_name, text)
 print("ready", flush=True)
 sys.stdin.readline()
-print(scheduler.submit(spec, scheduler.render(spec), folder), flush=True)
+print(scheduler.submit(spec, text, folder), flush=True)
 """
 
 
@@ -509,7 +513,8 @@ def test_two_submissions_at_once_are_one_job(kind: str, either: Scheduler, folde
 
     assert answers == {f"{folder}\n"}
     assert wait(either, str(folder)).state is State.SUCCEEDED
-    assert start(either, SPEC, folder) == str(folder)
+    again = replace(SPEC, name=folder.name)
+    assert either.submit(again, either.render(again), folder) == str(folder)
     assert (folder / "count").read_text() == "x\n"
     assert "echo x" in (folder / "job.sh").read_text()  # the text that ran, not that of the last submission
 
@@ -554,7 +559,7 @@ def test_another_process_finds_the_job(scheduler: LocalScheduler, folder: Path) 
 
 def test_a_refused_submission_says_why(scheduler: LocalScheduler, folder: Path) -> None:
     text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
-
+    (folder / "job.sh").write_text(text)
     with pytest.raises(MachineError, match="soon") as error:
         scheduler.submit(SPEC, text, folder)
 
