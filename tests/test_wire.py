@@ -333,7 +333,7 @@ def foreign(folder: Path, epochs: int, options: str = "") -> Run:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "options", "samples"), [(3, "", [24, 24]), (1, "", [4, 4, 4]), (1, ", windows=1, warmup_steps=2", [16])]
+    ("epochs", "options", "samples"), [(3, "", [24, 24]), (1, "", [4, 4, 4]), (1, ", windows=1, warmup_steps=2", [12])]
 )
 def test_a_loop_of_somebody_else(tmp_path: Path, epochs: int, options: str, samples: list[int]) -> None:
     run = foreign(tmp_path, epochs, options)
