@@ -141,7 +141,7 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
     platform = given.get("JOB_PLATFORM", given.get("PLATFORM", ""))
     if platform == NO_PLATFORM:
         raise RefusedError(
-            "no platform is named: write `.bench-platforms: {parallel: {matrix: [{BENCH_JOB_PLATFORM: [a100]}]}}` into "
+            "no platform is named: write `.bench-platforms: {parallel: {matrix: [{BENCH_JOB_PLATFORM: [campus_a100]}]}}` into "
             ".gitlab-ci.yml, with the names of your platforms. Nothing was submitted"
         )
     if needs_platform and not platform:
