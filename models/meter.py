@@ -788,7 +788,10 @@ def _placed(nodes: Sequence[str]) -> dict[str, Any]:
 
 
 def _leave_last_word(end: Mapping[str, Any]) -> None:
-    """Write the end to the file LAST_WORD too, for a reader that may have lost the log. An error does not matter."""
+    """Write the end also to the file that the variable LAST_WORD names, for a reader that may have lost the log.
+
+    An error does not matter.
+    """
     path = os.environ.get(LAST_WORD)
     if path:
         with contextlib.suppress(OSError), open(path, "w") as file:

@@ -141,8 +141,9 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
     platform = given.get("JOB_PLATFORM", given.get("PLATFORM", ""))
     if platform == NO_PLATFORM:
         raise RefusedError(
-            "no platform is named: write `.bench-platforms: {parallel: {matrix: [{BENCH_JOB_PLATFORM: [campus_a100]}]}}` into "
-            ".gitlab-ci.yml, with the names of your platforms. Nothing was submitted"
+            "no platform is named: write "
+            "`.bench-platforms: {parallel: {matrix: [{BENCH_JOB_PLATFORM: [campus_a100]}]}}` into .gitlab-ci.yml, "
+            "with the names of your platforms. Nothing was submitted"
         )
     if needs_platform and not platform:
         raise RefusedError(

@@ -89,7 +89,7 @@ def _why(result: TrialResult) -> str:
     if result.job is None:
         return "max_device_hours does not allow it"
     if result.error is not None:
-        return result.error
+        return result.error.partition("\n")[0]
     failure = result.job.error
     status = failure.status if isinstance(failure, JobError) else result.job.status
     return str(status).partition("\n")[0]

@@ -204,7 +204,10 @@ def _of_known_cause(poptorch: Any, error: Any) -> Optional[CommandError]:
     if isinstance(error, poptorch.UnrecoverableError):
         return MachineFailed(f"an IPU failed for good; ask the machine's administrators to take it out of use {said}")
     if "Failed to acquire" in line:  # popart_compiler/source/CompilerImpl.cpp
-        advice = "see `gc-monitor`, and start the job again later; an IPUJob's name has 36 characters at most"
+        advice = (
+            "see `gc-monitor`, and start the job again later; if IPUs are free, shorten the IPUJob's name: with more "
+            "than 36 characters it gets none"
+        )
         return MachineFailed(f"the IPUs are not free; {advice} {said}")
     # Poplar's types end in memory_allocation_error. PopART's error of this kind has the type of all its errors.
     if error.type.endswith("memory_allocation_error") or "out of memory" in line.lower():

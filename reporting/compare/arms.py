@@ -103,7 +103,7 @@ def compare_arms(
     Args:
         arms: A, which is the reference, and B.
         blocks: the four runs of each block by its number, in the order in which they ran.
-        planned, final: as of `judge`.
+        planned, final: as in `judge`.
 
     Returns:
         None if there is no block, or if its runs have no number above 0 in common.

@@ -20,7 +20,7 @@ FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
 MOST_VALUES = 3
 GROUP = "group"
 """Provenance that says whether a session measured the nodes as treated or as control nodes. It is no cause."""
-HASH = re.compile(r"([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")
+HASH = re.compile(r"(?=\d*[a-f])([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")  # a date has no letter
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def with_short_hashes(text: str) -> str:
 def causes_of(
     before: Sequence[Envelope], after: Sequence[Envelope], notes: Sequence[Note] = (), metric: str = THROUGHPUT
 ) -> Causes:
-    """What may explain that runs differ from those before.
+    """What may explain why the runs after a change differ from those before it.
 
     Args:
         notes: of the platform, near the change.

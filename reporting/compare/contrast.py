@@ -301,7 +301,12 @@ def _with_interval(contrast: Contrast) -> Contrast:
         )
         others = len(old) + len(new) - 2 * len(common)
         if others:
-            remark = f"{others} sessions have one side alone and are left out"
+            have = (
+                "1 session has one side alone and is"
+                if others == 1
+                else f"{others} sessions have one side alone and are"
+            )
+            remark = f"{have} left out"
             return replace(paired, remarks=(*contrast.remarks, remark))
         return paired
     if min(len(old), len(new)) >= interval.LEAST:

@@ -50,12 +50,12 @@ class RunSelection:
         Raises RefusedError where there is none. Its message names the first condition that none of them meets.
         """
         left = [envelope for envelope in envelopes if envelope.trial.role is Role.MEASURE]
-        for condition in self.conditions:
+        for number, condition in enumerate(self.conditions):
             found = [envelope for envelope in left if condition.holds(envelope)]
             if not found:
                 known = sorted({condition.known(envelope) for envelope in left} - {""})
-                others = " and ".join(other.word for other in self.conditions if other is not condition)
-                among = f" among those with {others}" if len(left) < len(envelopes) and others else ""
+                earlier = " and ".join(other.word for other in self.conditions[:number])
+                among = f" among those with {earlier}" if earlier else ""
                 raise RefusedError(
                     f"{self.text}: no run has {condition.word}{among}; {condition.name} of these tests: "
                     f"{_listed(known)}"
@@ -117,7 +117,7 @@ def _condition(
         if name == "node" and len(wanted) != 1:
             raise RefusedError(f"{text!r}: node= takes one name; write nodes={value}")
         if name == "node":
-            return RunCondition(word, NODES, lambda run: value in run.nodes, lambda run: ", ".join(run.nodes))
+            return RunCondition(word, NODES, lambda run: wanted <= set(run.nodes), lambda run: ", ".join(run.nodes))
         return RunCondition(word, NODES, lambda run: on_nodes(run, wanted), lambda run: ", ".join(run.nodes))
     if name == "date":
         first, last = _nights(text, value)

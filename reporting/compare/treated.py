@@ -169,7 +169,9 @@ def effect_of(contrast: Contrast, treated: frozenset[str], control: frozenset[st
                 f"{name} {side.word}, no session has at least half of the treated nodes and half of the control nodes"
             )
         if partial:
-            remarks.append(f"{side.word}, left out are sessions that miss half of a group's nodes: {shown(partial)}")
+            remarks.append(
+                f"{side.word}, left out are sessions that miss more than half of a group's nodes: {shown(partial)}"
+            )
     found = {}
     for word in units:
         complete = _in_all_sessions(contrast, sessions, units[word])

@@ -70,7 +70,7 @@ def _beside_pins(
         series = series_of(metric, measured, [*past, measured], night_ends)
         acceptance = references.acceptance(series.test, metric, series.comparability)
         pin = pin_of(series, acceptance)
-        if pin is None:
+        if pin is None or pin.level == 0:  # nothing is a fraction of 0
             continue
         found = compare(series, pin)
         said.append(f"{metric.replace('_', ' ')} {percent(found.change)} (limit {100 * found.step_limit:.1f} %)")

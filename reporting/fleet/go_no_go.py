@@ -34,7 +34,7 @@ class GoNoGo:
     Attributes:
         text: the sentence, and lines on what is not known and on what an administrator may type.
         short: the sentence without its numbers.
-        fits: every node was reached, and fits.
+        fits: every visited node was reached, and fits. Nodes that are left for another night do not count.
     """
 
     text: str

@@ -127,10 +127,11 @@ class NodeRecord:
         if self.standing is not Standing.FIT or not self.suspicions or not is_far_below:
             return ""
         last = self.judged[-1]
+        count = len([run for run in self.runs if run.change is not None][-RECENT_RUNS:])
         return (
             f"{self.name} is fit because its last run was not slow: {percent(last.change or 0.0)} (limit "
-            f"{_plain(last.limit or 0.0)}); the median of its last {RECENT_RUNS} runs is {percent(deviation)}, and "
-            f"{self.suspicions} were suspected"
+            f"{_plain(last.limit or 0.0)}); the median of its last {count} runs is {percent(deviation)}, and "
+            f"{self.suspicions} of all its {len(self.runs)} runs were suspected"
         )
 
     @property

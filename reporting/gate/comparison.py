@@ -61,12 +61,12 @@ class RecentNights:
 
     @property
     def drifted(self) -> bool:
-        """Whether the last seven nights are worse than the pin by more than their error."""
+        """Whether the last seven nights are worse than the pin by more than `limit`."""
         return self.change < -self.limit
 
     @property
     def improved(self) -> bool:
-        """Whether they are better by more than their error."""
+        """Whether they are better by more than `limit`."""
         return self.change > self.limit
 
 
@@ -113,7 +113,7 @@ class Comparison:
 
     @property
     def is_new_step(self) -> bool:
-        """Whether this run alone makes the verdict red. A drift needs no repeat, and neither has a red that stands."""
+        """Whether this run alone makes the verdict red. A drift and a red that already stands need no repeat."""
         return self.change < -self.step_limit and self.standing is None and not (self.window and self.window.drifted)
 
     def summary(self) -> LevelChange:

@@ -63,7 +63,7 @@ class Place:
     """Where a suspect runs.
 
     Attributes:
-        has_one_node: the platform has no other node, as this machine.
+        has_one_node: the platform has one node only, as the machine does on which pytest runs.
         drain: the command that takes a node out of service for a reason. A person types it. None: there is none.
     """
 
@@ -336,7 +336,7 @@ class _Case:
         return Confirmation(Kind.TRANSIENT, False, short, (sentence, *self._table()))
 
     def _why_alone(self) -> str:
-        if self._nodes or self._place.has_one_node:
+        if self._place.has_one_node or (self._nodes and self._runs[-1].nodes):
             return "There was no other node for it, so a slow node cannot be told from a slow platform."
         return "The nodes are not known, so a slow node cannot be told from a slow platform."
 

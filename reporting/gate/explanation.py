@@ -75,7 +75,7 @@ def number(value: float, level: float) -> str:
 
 
 def away(change: float, series: Series) -> str:
-    """A change in words: `10.8 % below`. A metric that is better when it is lower is worse above."""
+    """A change in words: `10.8 % below`. If lower is better, a value above the pin is the worse one."""
     below = (change < 0) == (series.better == "higher")
     return f"{100 * abs(change):.1f} % {'below' if below else 'above'}"
 
@@ -147,8 +147,9 @@ def left_numbers(subject: Subject, left: Departure, found: LevelChange) -> str:
     """How far a run is from the pin of the series that it has left."""
     level = left.pin.level
     value = f"{number(found.value, level)} {subject.series.unit}"
+    distance = away(found.change, left.series) if level else "beside"
     return (
-        f"This run has {value}, {away(found.change, left.series)} the pin that the series had, "
+        f"This run has {value}, {distance} the pin that the series had, "
         f"{number(level, level)} ({runs_of(left.pin)}). Runs that differ in this have no common pin."
     )
 
@@ -207,7 +208,8 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
     limit = f"limit of one run {size(comparison.step_limit)} = 3.5 x scale, at least 3 %"
     lines.append(_line("this run", f"{run}; {limit}{over}"))
     if window is None:
-        lines.append(_line("last 7 nights", "are compared once four nights lie after those of the pin"))
+        when = "after those of the pin" if pin.acceptance is None else f"from {pin.first} on"
+        lines.append(_line("last 7 nights", f"are compared once there are four nights with runs without doubt {when}"))
     else:
         lines.extend(_window_lines(comparison, window))
     return lines
@@ -431,7 +433,7 @@ def commands(subject: Subject, found: LevelChange, since: datetime.date | str) -
     accept = accept_command(subject.series, since, "'WHY'", metrics, subject.options)
     lines = [f"{right}:", f"  {accept}"]
     if found.kind is not Kind.FASTER:
-        until = subject.night + ACKNOWLEDGED_FOR
+        until = subject.tonight + ACKNOWLEDGED_FOR
         lines += [f"{WRONG}:", f"  {ack_command(subject.series, until, metrics, subject.options)}"]
     return lines
 

@@ -204,10 +204,12 @@ def _is_red_step(said: Mapping[str, Any]) -> bool:
 def _left(subject: Subject, left: Departure) -> Verdict:
     """The verdict on a run that has left a series that was learned."""
     series, pin = left.series, left.pin
-    noise = noise_before(series, pin, window_of(series, pin))
     run = subject.series.runs[-1]
-    change = series.change(run.value, pin.level) if pin.level else 0.0
-    found = LevelChange(Kind.LEFT, run.value, change, estimates.step_limit(noise))
+    change, limit = 0.0, estimates.LEAST_STEP  # of a pin of 0 nothing is a fraction
+    if pin.level != 0:
+        change = series.change(run.value, pin.level)
+        limit = estimates.step_limit(noise_before(series, pin, window_of(series, pin)))
+    found = LevelChange(Kind.LEFT, run.value, change, limit)
     before = series.runs[-explanation.RUNS_BEFORE :]
     causes = explanation.causes_between(subject, before, subject.series.runs)
     lines = [

@@ -129,8 +129,11 @@ def _is_open(one: TestSoFar) -> bool:
 
 
 def sentence(platform: PlatformSoFar) -> str | None:
-    """What a session says once of a platform with many suspects; None if there are few, or if repeats are live."""
-    if platform.suspects < platform.many or any(map(_is_open, platform.repeated)):
+    """What a session says once of a platform with many suspects.
+
+    None if there are few, if nothing was repeated, or if repeats are live.
+    """
+    if platform.suspects < platform.many or not platform.repeated or any(map(_is_open, platform.repeated)):
         return None
     slow = [found.slow for found in map(_worst, platform.repeated) if isinstance(found, Measured)]
     how_many = f"{platform.suspects} of {platform.tests} tests are slow"
@@ -138,7 +141,8 @@ def sentence(platform: PlatformSoFar) -> str | None:
         return f"{how_many}, and {len(slow)} repeats too: it is the platform, not a node"
     if len(slow) == len(platform.repeated) and not any(slow):
         return f"{how_many}, and {len(slow)} repeats are normal: it is over"
-    return f"{how_many}, and of {len(platform.repeated)} repeats {sum(slow)} is slow: it is not known why"
+    are_slow = f"{sum(slow)} {'is' if sum(slow) == 1 else 'are'} slow"
+    return f"{how_many}, and of {len(platform.repeated)} repeats {are_slow}: it is not known why"
 
 
 def _of_platform(own: TestSoFar, platform: PlatformSoFar) -> dict[str, Confirmation]:

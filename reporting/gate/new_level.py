@@ -115,7 +115,8 @@ def level_since(
     anchor_text = NewLevel.anchor_text
     pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
     left = departure(metric, last, envelopes, references, night_ends)
-    if left is not None:  # the new runs become a series, with the noise and the anchor of the one that was left
+    if left is not None and left.pin.level != 0:
+        # The new runs become a series, with the noise and the anchor of the one that was left.
         pin = left.pin
         noise = noise_before(left.series, left.pin, ())
         anchor = _anchor(left.pin)
@@ -241,7 +242,7 @@ def carried_level(
     for candidate in sorted(candidates, key=order):
         series = series_of(metric, candidate, envelopes, night_ends)
         pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
-        if pin is not None:
+        if pin is not None and pin.level != 0:
             olds.append((series, pin, _version(candidate)))
     if not olds:
         raise RefusedError(

@@ -113,7 +113,7 @@ def sight_of(series: Series, pin: Pin, each_night: int | None = None, trials: in
         trials: how many series are simulated; a chance is exact to about 1 / sqrt(trials).
 
     Returns:
-        None where fewer than 20 runs lie at the pin's level: they say too little about its noise.
+        None where the pin is 0, or where fewer than 20 runs lie at its level: these say too little about its noise.
     """
     runs = quiet_runs(series, pin)
     if len(runs) < PIN_RUNS or pin.level == 0:

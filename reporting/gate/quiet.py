@@ -48,7 +48,8 @@ def _before_unjudged_change(series: Series, pin: Pin) -> list[RunValue]:
     comparison = compare(series, pin)
     if not any(found.kind in (Kind.SLOWER, Kind.DRIFTED) for found in comparison.findings()):
         return runs
-    return runs[: comparison.start()]
+    first = comparison.runs_at_level()[comparison.start()]
+    return runs[: runs.index(first)] if first in runs else runs
 
 
 def _is_confirmed(series: Series, run: RunValue) -> bool:

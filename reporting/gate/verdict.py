@@ -19,7 +19,7 @@ class Kind(StrEnum):
     SLOWER = "slower"
     """This run is far from the pin (a step)."""
     DRIFTED = "drifted"
-    """The last seven nights together are away from the pin."""
+    """The last seven nights together are worse than the pin."""
     LEFT = "left its series"
     """Something that was measured, such as the device or where the data came from, is not what it was."""
     BLIND = "blind"

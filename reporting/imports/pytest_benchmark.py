@@ -46,7 +46,10 @@ def read_file(path: Path, site: str, written_s: float, problems: list[str]) -> l
     """
     try:
         content = json.loads(path.read_bytes())
-        saved_s = datetime.datetime.fromisoformat(content["datetime"]).timestamp()
+        saved = datetime.datetime.fromisoformat(content["datetime"])
+        if saved.tzinfo is None:  # older versions write UTC and do not say so
+            saved = saved.replace(tzinfo=datetime.UTC)
+        saved_s = saved.timestamp()
         benchmarks = list(content["benchmarks"])
     except (ValueError, KeyError, TypeError) as error:
         problems.append(f"{path}: this is no file of pytest-benchmark, and is skipped: {_text(error)}")
@@ -59,7 +62,7 @@ def read_file(path: Path, site: str, written_s: float, problems: list[str]) -> l
                 envelopes.append(_ours(extra, benchmark["stats"], site, saved_s, written_s))
             else:
                 envelopes.append(_foreign(benchmark, content, site, saved_s, written_s))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             problems.append(f"{path}: benchmarks[{number}] is skipped: {_text(error)}")
     return envelopes
 

@@ -118,7 +118,7 @@ def _text(classes: str, x: float, y: float, text: str) -> str:
 
 def _cut(text: str, width: float, size: float) -> str:
     """A text that fits into so many px, with an ellipsis if it had to be cut."""
-    most = int(width / (LETTER * size))
+    most = max(int(width / (LETTER * size)), 1)
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
@@ -258,7 +258,9 @@ def _hours(platform: PlatformMonth, largest: float, y: int) -> Iterator[str]:
     if platform.share is not None:
         yield _text("small end", RIGHT, y + 52, f"{100 * platform.share:.2g} % of the machine")
     elif hours.not_counted:
-        yield _text("small end", RIGHT, y + 52, f"{hours.not_counted} jobs not counted")
+        yield _text(
+            "small end", RIGHT, y + 52, f"{hours.not_counted} {'job' if hours.not_counted == 1 else 'jobs'} not counted"
+        )
 
 
 def _legend(month: MonthData, y: int) -> Iterator[str]:
@@ -341,10 +343,10 @@ def _incident(incident: MonthIncident, month: MonthData, y: int) -> Iterator[str
     if incident.end is None:
         yield f'<path d="M{x + width + 2} {y + 20}l8 7l-8 7z" fill="{colour}"/>'
     room = RIGHT - INCIDENT_TEXT_AT
-    what = _cut(f"{incident.what}, {_dates(incident, month)}", room, 18)
-    yield _text("name", INCIDENT_TEXT_AT, y + 24, what)
-    room_beside = room - LETTER * 18 * len(what) - 16
-    yield _text("small end", RIGHT, y + 24, _cut(incident.answered or "no answer", room_beside, 15))
+    said = f"{incident.what}, {_dates(incident, month)}"
+    answered = _cut(incident.answered or "no answer", max(room / 3, room - LETTER * 18 * len(said) - 16), 15)
+    yield _text("name", INCIDENT_TEXT_AT, y + 24, _cut(said, room - LETTER * 15 * len(answered) - 16, 18))
+    yield _text("small end", RIGHT, y + 24, answered)
     yield _text("small", INCIDENT_TEXT_AT, y + 44, _cut(incident.why, room, 15))
 
 

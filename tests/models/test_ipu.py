@@ -343,7 +343,7 @@ FAULTS = {
     "compile:link": (4, "PopTorch cannot compile this (poplar_link_error: Linking failed. Output: -lfoo not found)"),
     "compile:busy": (
         69,
-        "start the job again later; an IPUJob's name has 36 characters at most (poptorch_cpp_error: ",
+        "if IPUs are free, shorten the IPUJob's name: with more than 36 characters it gets none (poptorch_cpp_error: ",
     ),
     "run:reset": (69, "needs IPU_RESET; then start the job again (poplar_recoverable_runtime_error: an ECC error on"),
     "run:broken": (69, "ask the machine's administrators to take it out of use"),

@@ -130,7 +130,7 @@ def test_a_node_without_a_run_in_a_session_and_a_session_with_few_nodes_are_left
     out = capsys.readouterr().out
     assert "3 + 4" in out
     assert "left out are treated nodes without a run in each session: n04" in out
-    assert "before, left out are sessions that miss half of a group's nodes: night-001" in out
+    assert "before, left out are sessions that miss more than half of a group's nodes: night-001" in out
 
 
 def test_one_node_alone_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import math
 import random
+import re
 import shlex
 
 import pytest
@@ -476,6 +477,21 @@ def test_a_pin_of_zero_is_not_judged():
     assert (verdict.kind, verdict.blind, verdict.short) == (Kind.BLIND, True, "not judged: its pin is 0")
     same = verdict_on(run(30, 0.0), [run(number, 0.0) for number in range(25)])
     assert (same.kind, same.blind, same.short) == (Kind.OK, False, "0, as its pin")
+
+
+def test_a_run_that_leaves_a_series_whose_pin_is_zero_is_red_without_a_fraction():
+    other = {**FIELDS, "data_from": "memory"}
+    verdict = verdict_on(run(30, 3.0, fields=other), [run(number, 0.0) for number in range(25)])
+    assert (verdict.kind, verdict.red) == (Kind.LEFT, True)
+    assert "beside the pin that the series had, 0" in verdict.text
+
+
+def test_the_ack_that_is_printed_of_an_old_run_ends_after_tonight():
+    past = nights(30)
+    tonight = night(80)
+    (verdict,) = judge(run(30, 90.0), past, References(), NOON, tonight=tonight).values()
+    until = datetime.date.fromisoformat(re.findall(r"--until (\S+)", verdict.text)[0])
+    assert until > tonight
 
 
 def test_imported_lines_are_gated_on_the_first_day():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,33 @@ def test_a_test_of_the_suite_is_judged_by_its_fastest_window_if_that_is_long_eno
     path = tmp_path / "0001_long.json"
     path.write_text(json.dumps(content))
     assert read(path)[0].metrics["effective_throughput"].value == 1 / resnet["stats"]["min"]
+
+
+def test_a_file_of_an_older_version_is_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no zone, and a machine's own zone must not be taken for it."""
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    time.tzset()
+    content = json.loads(FOREIGN.read_text())
+    content["datetime"] = content["datetime"].removesuffix("+00:00")
+    path = tmp_path / "0001_old.json"
+    path.write_text(json.dumps(content))
+    try:
+        assert {each.time_s for each in read(path)} == {each.time_s for each in read(FOREIGN)}
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_benchmark_without_a_time_is_skipped_alone(tmp_path: Path) -> None:
+    content = json.loads(FOREIGN.read_text())
+    content["benchmarks"][0]["stats"]["rounds"] = 0
+    content["benchmarks"][0]["stats"]["min"] = 0.0
+    path = tmp_path / "0001_zero.json"
+    path.write_text(json.dumps(content))
+    problems: list[str] = []
+    found = read_file(path, "centre", IMPORTED_S, problems)
+    assert len(found) + len(problems) == 3
+    assert len(found) >= 2
 
 
 def test_the_benchmarks_of_a_file_are_one_run() -> None:

@@ -22,7 +22,7 @@ from reporting.references.answers import Acceptance, Acknowledgement, Author, No
 from reporting.report.data import Condition
 from reporting.report.month import MonthData, NightState, month_data
 from reporting.report.month_incidents import Cause, MonthIncident
-from reporting.report.month_picture import FONTS, month_svg
+from reporting.report.month_picture import FONTS, INCIDENT_TEXT_AT, LETTER, RIGHT, month_svg
 from reporting.report.month_text import headline, hours_said, month_lines, percent, ranges_of, share
 from reporting.report.png import png_of
 from tests.reporting.gate_nights import FIELDS, METRIC, TEST, night, nights, run
@@ -493,6 +493,15 @@ def test_the_settings_of_a_test_stand_in_their_order():
     tests = [f"test_resnet50.py::test_resnet50[cs2-1x1csx-{setting}]" for setting in ("gbs32-smoke", "gbs32", "tuned")]
     runs = [job for test in tests for job in whole(1, 2, test=test, platform="cs2", layout="1x1csx")]
     assert [standing.test for standing in november(runs).platforms[0].standings] == [tests[1], tests[0], tests[2]]
+
+
+def test_a_long_text_of_an_incident_leaves_room_for_its_answer():
+    """The answer stands at the right end of the same line."""
+    tests = [f"test_{name}.py::test_{name}[eidf_a100-1x4gpu-tuned]" for name in ("a" * 60, "b" * 60, "c" * 60)]
+    runs = [job for test in tests for job in [*nights(FIRST, test=test), *red(10, 30, test=test)]]
+    [line] = re.findall(r'<text class="name"[^>]*>([^<]*slower[^<]*)</text>', month_svg(november(runs)))
+    assert line.endswith("…")
+    assert LETTER * (18 * len(line) + 15 * len("no answer")) < RIGHT - INCIDENT_TEXT_AT
 
 
 def test_the_picture_is_xml_and_escapes_what_it_shows():

@@ -106,8 +106,8 @@ def test_a_node_that_was_slow_often_is_fit_with_a_reason(site: Path, capsys: pyt
         writer.write(envelope, None)
     assert nodes(site) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "n07 is fit because its last run was not slow: +0.0 % (limit 3.0 %); the median of its last 20 runs is "
-        "-7.5 %, and 3 were suspected"
+        "n07 is fit because its last run was not slow: +0.0 % (limit 3.0 %); the median of its last 4 runs is "
+        "-7.5 %, and 3 of all its 4 runs were suspected"
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a node that a job must have takes no pods, so that the job would wait for a person.
+"""Whether a node that a job must have takes no pods: the job would wait until a person puts the node back into service.
 
 The nodes themselves say so where we may see them. Elsewhere the scheduler's message about the pod does, as far as it
 can be told which nodes it speaks of.
@@ -60,9 +60,9 @@ def _by_message(pod: Pod, needed: list[str]) -> Finding | None:
     if ours > len(pod.named_nodes):
         return None  # it also speaks of nodes that the pod does not need
     if count(r"were unschedulable"):
-        why = f"a node of {names} is cordoned (choose another node, or type: kubectl uncordon): {message}"
+        why = f"a node of {names} is cordoned (choose another node, or type: kubectl uncordon NODE): {message}"
         return Finding(State.NEVER_ADMISSIBLE, why)
     if count(_NOT_READY_TAINT):
-        why = f"a node of {names} is not ready (look with: kubectl describe node): {message}"
+        why = f"a node of {names} is not ready (look with: kubectl describe node NODE): {message}"
         return Finding(State.NEVER_ADMISSIBLE, why, patience_s=NOT_READY_S, meanwhile=State.QUEUED, timer="named nodes")
     return None

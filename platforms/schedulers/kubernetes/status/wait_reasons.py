@@ -30,7 +30,9 @@ def why_waiting(
     retries: bool,
     why_deleted: Finding | None = None,
 ) -> Finding:
-    """Say what a pod that has not ended waits for, or what is wrong with it; RUNNING without a reason if it is well.
+    """Say what a pod that has not ended waits for, or what is wrong with it.
+
+    If nothing is wrong: RUNNING without a reason, or STARTING with what is being created.
 
     `retries`: its controller restarts what fails, so that a crash is not the end. `why_deleted`: why its controller
     deletes it, if it does.
