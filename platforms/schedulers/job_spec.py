@@ -94,6 +94,13 @@ def _units(ability: str) -> str:
     return " and ".join(name for name, unit in DEVICE_UNITS.items() if getattr(unit, ability))
 
 
+def launcher_place(spec: JobSpec, platform: Platform) -> str:
+    """Where a job's launcher is written: in the platform's file, or in the mark of a test with a command of its own."""
+    if spec.archive is None and spec.launcher != platform.launcher:
+        return "`launcher=` in the test's mark, or run the test on another platform (-m NAME)"
+    return f"`launcher:` in {platform.source}"
+
+
 def check_launcher(spec: JobSpec, platform: Platform, several: str = "`launcher: torchrun`") -> None:
     """Raise RefusedError where the launcher does not start the ranks of a benchmark's job, or they could not train.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
-from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, choose_launcher
+from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, choose_launcher, launcher_place
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -122,7 +122,7 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
         return [*torchrun, *rank]
     raise RefusedError(
         f"{spec.platform}: launcher {launcher} belongs to another scheduler; on one machine there are none and "
-        f"torchrun: write one of them as `launcher:` in {platform.source}"
+        f"torchrun: write one of them as {launcher_place(spec, platform)}"
     )
 
 

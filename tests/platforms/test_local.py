@@ -557,6 +557,13 @@ def test_another_process_finds_the_job(scheduler: LocalScheduler, folder: Path) 
     assert ask() == f"{status} b'llo\\n'\n"
 
 
+def test_a_launcher_in_the_mark_of_a_test_is_named_there(scheduler: LocalScheduler) -> None:
+    with pytest.raises(
+        RefusedError, match=r"launcher srun belongs to another scheduler.* `launcher=` in the test's mark"
+    ):
+        scheduler.render(replace(SPEC, launcher="srun"))
+
+
 def test_a_refused_submission_says_why(scheduler: LocalScheduler, folder: Path) -> None:
     text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
     (folder / "job.sh").write_text(text)

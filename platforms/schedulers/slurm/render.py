@@ -19,7 +19,7 @@ from platforms.config.keys import ContainerKeys
 from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
-from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas
+from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, launcher_place
 from platforms.schedulers.slurm.rows import expand_nodes
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _check(spec: JobSpec, platform: Platform) -> None:
     if spec.launcher not in ("none", "srun", "torchrun"):
         raise RefusedError(
             f"{platform.name}: launcher {spec.launcher} belongs to another scheduler; with Slurm there are srun, "
-            f"torchrun and none: write one of them as `launcher:` in {platform.source}"
+            f"torchrun and none: write one of them as {launcher_place(spec, platform)}"
         )
     check_launcher(spec, platform, several="`launcher: srun` or torchrun")
     texts = [*spec.arguments, *spec.env.values(), *platform.modules, *platform.setup]

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from platforms.job import JobSpec, RefusedError
-from platforms.schedulers.job_spec import check_launcher, choose_launcher
+from platforms.schedulers.job_spec import check_launcher, choose_launcher, launcher_place
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -40,7 +40,7 @@ def command(spec: JobSpec, platform: Platform) -> list[str]:
         return _poprun(spec, platform, program)
     raise RefusedError(
         f"{platform.name}: launcher {launcher} belongs to another scheduler; in pods there are torchrun, poprun (IPUs) "
-        f"and none: write one of them as `launcher:` in {platform.source}"
+        f"and none: write one of them as {launcher_place(spec, platform)}"
     )
 
 
@@ -106,7 +106,7 @@ def _poprun(spec: JobSpec, platform: Platform, program: list[str]) -> list[str]:
     if spec.layout.unit != "ipu":
         raise RefusedError(
             f"{platform.name}: poprun starts ranks that drive IPUs, and layout {spec.layout} has none: write another "
-            f"`launcher:` in {platform.source}"
+            f"{launcher_place(spec, platform)}"
         )
     options = [
         f"--num-instances={spec.ranks}",
