@@ -16,7 +16,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from models import impossible
 from models.__main__ import main as models_main
+from models.__main__ import parser
 from models.accelerators import choose
 from models.accelerators.csx import Csx
 from models.benchmarks import load
@@ -351,6 +353,14 @@ def test_linked_samples_are_mounted_from_where_they_are(tmp_path: Path) -> None:
             return str(here / names[index])
 
     assert folders_of(str(here), Data()) == [str(here), str(there)]
+
+
+def test_slowing_this_process_on_purpose_is_refused_where_a_cluster_makes_the_steps() -> None:
+    """There it would change nothing, and the result would say that it was slowed."""
+    line = "train resnet50 --data-dir x --device csx --configuration tuned --inject-slow 2"
+    with pytest.raises(ImpossibleRequest, match="does not take --inject-slow: the cluster makes its steps by itself"):
+        impossible.refuse(parser().parse_args(line.split()), {})
+    impossible.refuse(parser().parse_args(line.split()), {impossible.CSX_BACKEND: "CPU"})
 
 
 def test_losses_are_fetched_at_the_edges_of_windows() -> None:

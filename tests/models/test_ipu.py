@@ -5,6 +5,7 @@ tests/models/poplar_sdk is the fake, with the source of each of its refusals.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -394,6 +395,19 @@ def test_a_stall_on_purpose_is_one_of_each_step_of_a_call(sdk: Nursery, pictures
 
 
 # --- the request, without a job
+
+
+def test_a_cache_that_cannot_be_written_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """PopTorch asserts it itself, for several processes only. Root may write anywhere, so access is denied by hand."""
+    monkeypatch.setenv("POPTORCH_CACHE_DIR", str(tmp_path))
+    numbers = dict.fromkeys(("local_batch_size", "accumulation_steps", "steps_per_batch", "replicas"), 1)
+    request = SimpleNamespace(**numbers, devices_per_replica=1, variant="v1.5", dtype="fp32", shape=(64, 64))
+    setup = SimpleNamespace(name="resnet50", request=request)
+    folder = ipu_program.cache_folder(setup)  # type: ignore[arg-type]
+    assert Path(folder).parent == tmp_path
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ImpossibleRequest, match=r"cannot be kept in .*\(Permission denied\): set POPTORCH_CACHE_DIR"):
+        ipu_program.cache_folder(setup)  # type: ignore[arg-type]
 
 
 @pytest.fixture

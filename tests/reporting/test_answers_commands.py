@@ -181,6 +181,16 @@ def test_runs_that_a_node_or_chance_made_slow_are_no_part_of_a_level(site: Path)
     assert not set(accepted(site).runs) & {each.key.run_id for each in exceptional}
 
 
+def test_a_pin_of_zero_can_be_replaced(site: Path) -> None:
+    first = last_night() - 31 * DAY
+    zeros = [run(first + number * DAY, 0.0) for number in range(26)]
+    filled(site, [*zeros, *[run(first + number * DAY, 3.0) for number in range(26, 32)]])
+    assert verdict(site).kind is Kind.BLIND
+    assert "the pin was 0" in accept(site, last_night() - 5 * DAY).stdout
+    assert (accepted(site).level, accepted(site).anchor) == (3.0, 3.0)
+    assert verdict(site).kind is Kind.OK
+
+
 def test_runs_in_doubt_do_not_count(site: Path) -> None:
     filled(site, [*nights(26, 100.0, last_night() - 6 * DAY), *nights(6, 90.0, doubts=("throttled",))])
     done = accept(site, last_night() - 5 * DAY, code=2)

@@ -184,6 +184,12 @@ def test_numbers_versions_and_devices_stay(tmp_path: Path) -> None:
     assert plain[steps] == aliased[steps]
 
 
+def test_the_namespace_of_the_wire_is_no_name_that_is_replaced(tmp_path: Path) -> None:
+    """It is MLPerf's word, and stands in each of its lines."""
+    replaced = contents_of(session(tmp_path).bundle())["REPLACED.md"].decode()
+    assert "| namespace |" not in replaced
+
+
 def test_identify_leaves_names_and_hides_secrets(tmp_path: Path) -> None:
     bundle = planted(tmp_path, "--identify", "--with-logs")
     assert all(SECRET not in names for names in names_in(bundle).values())
