@@ -14,7 +14,10 @@ from models.request import Request
 
 
 def stalled(batches: Iterable[Any], request: Request, rank: int) -> Iterable[Any]:
-    """Return the loader's batches, the first of each optimiser step late by --inject-stall-s for each step in it."""
+    """Return the loader's batches, late by --inject-stall-s for each optimiser step.
+
+    The first batch of a step is late, or a batch of several steps by as many times.
+    """
     stall_s = _asked_for("stall_s", request, rank) * request.steps_per_batch
     return _late(batches, stall_s, every=request.batches_per_step) if stall_s else batches
 

@@ -140,7 +140,8 @@ def warnings_on_request(
     if request.accumulation_steps > 1 and not options.accumulation_steps and not accelerator.accumulates:
         micro_batches = f"{request.accumulation_steps} micro-batches of {request.local_batch_size}"
         warnings.append(f"a rank's share of each step in {micro_batches}: more does not fit into the memory")
-    if options.time_limit_s is not None and request.warmup_steps <= request.steps_per_batch:
+    is_typed = options.warmup_steps is not None  # the sizes have warm-ups of one batch on purpose
+    if options.time_limit_s is not None and is_typed and request.warmup_steps <= request.steps_per_batch:
         short = f"a warm-up of {request.warmup_steps} step(s) does not say how long a step takes"
         warnings.append(f"--time-limit-s was not checked: {short}; use --warmup-steps {2 * request.steps_per_batch}")
     if options.no_augment:

@@ -67,9 +67,8 @@ class IpuStep:
         self.net = setup.benchmark.build(request.variant, request.shape)
         if request.dtype == "fp16":
             self.net.half()
-        for ipu, name in enumerate(
-            ipu_cut(setup.name, request.devices_per_replica), 1
-        ):  # what comes before the first cut runs on IPU 0
+        cut = ipu_cut(setup.name, request.devices_per_replica)
+        for ipu, name in enumerate(cut, 1):  # what comes before the first cut runs on IPU 0
             poptorch.BeginBlock(self.net.get_submodule(name), ipu_id=ipu)
         self.optimizer = make_optimizer(poptorch, setup.benchmark.make_optimizer(self.net), request.dtype)
         self.set_rate(request.steps_per_batch // 2)

@@ -71,9 +71,8 @@ def windows_of(
         windows.append(window)
     missing = [index for index in range(max(values, default=-1)) if index not in values]
     if missing:
-        problems.append(
-            f"windows are missing from the log: {', '.join(map(str, missing[:5]))}{', …' if len(missing) > 5 else ''}"
-        )
+        named = [*map(str, missing[:5]), *(["…"] if len(missing) > 5 else [])]
+        problems.append(f"windows are missing from the log: {', '.join(named)}")
     if len({window.samples for window in windows}) > 1:
         counts = ", ".join(str(window.samples) for window in windows[:8])
         problems.append(
@@ -320,7 +319,8 @@ def _check_physics(run: Run, spec: JobSpec | None) -> Iterator[Problem]:
     devices = _devices_of_peak(run.start, spec)
     rate = compute or effective  # without a split: computing was at least as fast as what came out
     if peak and work and devices and rate * work > peak * devices:
-        yield "roofline", f"{rate * work:.4g} FLOP/s are more than {devices:g} devices can do ({peak:.4g} each)"
+        unit = "node(s)" if part(run.start, "device").get("type") == "cpu" else "devices"
+        yield "roofline", f"{rate * work:.4g} FLOP/s are more than {devices:g} {unit} can do ({peak:.4g} each)"
 
 
 def _devices_of_peak(start: Mapping[str, object], spec: JobSpec | None) -> float | None:

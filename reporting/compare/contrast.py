@@ -301,12 +301,8 @@ def _with_interval(contrast: Contrast) -> Contrast:
         )
         others = len(old) + len(new) - 2 * len(common)
         if others:
-            have = (
-                "1 session has one side alone and is"
-                if others == 1
-                else f"{others} sessions have one side alone and are"
-            )
-            remark = f"{have} left out"
+            have, are = ("1 session has", "is") if others == 1 else (f"{others} sessions have", "are")
+            remark = f"{have} one side alone and {are} left out"
             return replace(paired, remarks=(*contrast.remarks, remark))
         return paired
     if min(len(old), len(new)) >= interval.LEAST:

@@ -115,22 +115,24 @@ def level_since(
     anchor_text = NewLevel.anchor_text
     pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
     left = departure(metric, last, envelopes, references, night_ends)
+    why_new = "the series had no pin"
+    if pin is not None and pin.level == 0:  # nothing is a fraction of it
+        pin, why_new = None, "the pin was 0"
     if left is not None and left.pin.level != 0:
         # The new runs become a series, with the noise and the anchor of the one that was left.
         pin = left.pin
         noise = noise_before(left.series, left.pin, ())
         anchor = _anchor(left.pin)
-    elif pin is not None and pin.level != 0:
+    elif pin is not None:
         noise = noise_before(series, pin, runs)
         anchor = _anchor(pin)
-    else:  # the series is still learning, or nothing can be a fraction of its pin
+    else:
         eligible = eligible_from(series, series.runs[0].night)
         before = eligible[: len(eligible) - len(runs)]
         has_level = len(before) >= RUNS_TO_ACCEPT and median([run.value for run in before]) != 0
         known = before if has_level else runs
         which = f"the {len(known)} runs before" if known is before else "these runs"
-        why = "the series had no pin" if pin is None else "the pin was 0"
-        scale_text = f"as {which} vary, since {why}"
+        scale_text = f"as {which} vary, since {why_new}"
         anchor_text = f"the median of {which}"
         anchor = median([run.value for run in known])
         noise = estimates.noise_of(series.changes(known, anchor))
@@ -142,8 +144,8 @@ def level_since(
         error=estimates.error_of_median(noise, len(runs)),
         noise=noise,
         runs=runs,
-        old_level=None if pin is None or pin.level == 0 else pin.level,
-        old_error=None if pin is None or pin.level == 0 else _error(pin, noise),
+        old_level=None if pin is None else pin.level,
+        old_error=None if pin is None else _error(pin, noise),
         anchor=anchor,
         spread=estimates.scaled_mad(series.changes(runs, level)),
         error_text=f"= 1.2533 x scale x sqrt({inflation:.2f} / {len(runs)})",

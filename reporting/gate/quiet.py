@@ -49,7 +49,7 @@ def _before_unjudged_change(series: Series, pin: Pin) -> list[RunValue]:
     if not any(found.kind in (Kind.SLOWER, Kind.DRIFTED) for found in comparison.findings()):
         return runs
     first = comparison.runs_at_level()[comparison.start()]
-    return runs[: runs.index(first)] if first in runs else runs
+    return runs[: runs.index(first)]
 
 
 def _is_confirmed(series: Series, run: RunValue) -> bool:

@@ -6,7 +6,6 @@ negative change is worse whatever the metric's direction. Nights are ISO dates, 
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -163,9 +162,8 @@ class SeriesReport:
         if self.since is None:
             return ()
         points = [point for point in self.points if point.night >= self.since]
-        before = itertools.takewhile(lambda point: point.run_id != self.since_run, points)
-        without = len(list(before)) if self.since_run is not None else 0
-        return tuple(points[without:] or points)
+        began = next((place for place, point in enumerate(points) if point.run_id == self.since_run), 0)
+        return tuple(points[began:])
 
     def level_in(self, night: str) -> float | None:
         """What it was compared with in a night; None if there was no level."""

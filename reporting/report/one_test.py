@@ -13,7 +13,7 @@ from platforms.job import Outcome, Role, setting_of
 from platforms.rundir.job_folder import folder_name
 from reporting.compare.causes import Causes, with_short_hashes
 from reporting.fleet.node_runs import workload_of
-from reporting.gate.estimates import PIN_RUNS
+from reporting.gate.estimates import PIN_RUNS, change_from
 from reporting.gate.explanation import NOTE_DAYS_AFTER, NOTE_DAYS_BEFORE
 from reporting.gate.power import Sight as GateSight
 from reporting.gate.power import sight_of
@@ -158,7 +158,7 @@ def _of_slow_node(series: SeriesReport, latest: Envelope, slow_nodes: Mapping[st
 
 
 def _since_it_began(series: SeriesReport) -> SeriesReport:
-    """A loss is as large as all runs since its first night say together, and no number of one run.
+    """A loss is as large as all runs since it began say together, and no number of one run.
 
     The gate's own numbers stand in `text`.
     """
@@ -170,12 +170,11 @@ def _since_it_began(series: SeriesReport) -> SeriesReport:
     if not runs or not series.pin:
         return series
     compared = median([point.value for point in runs if point.value is not None])
-    sign = 1 if series.better == "higher" else -1
     return replace(
         series,
         compared=compared,
         compared_nights=len({point.night for point in runs}),
-        change=sign * (compared - series.pin) / abs(series.pin),
+        change=change_from(series.pin, compared, series.better),
         short=OF_RUNS.sub("", series.short),
     )
 

@@ -279,13 +279,18 @@ def test_weights_that_cannot_be_read_back_lose_no_result(sdk: Nursery, pictures:
     assert "the weights cannot be copied" in said
 
 
-def test_weights_that_one_rank_cannot_read_back_are_checked_on_none(sdk: Nursery, pictures: Path, cache: str) -> None:
+def summary_with_fault_of_one(sdk: Nursery, pictures: Path, cache: str, fault: str) -> dict[str, Any]:
+    """The summary of a job of two instances, of which the second one has a fault that does not end it."""
+    first, second = poprun(2, 2, 2)
     every = {"POPTORCH_CACHE_DIR": cache, "MASTER_PORT": free_port()}
-    faults = ({}, {"FAKE_IPU_FAULT": "destroy"})
-    ranks = zip(poprun(2, 2, 2), faults, strict=True)
-    jobs = sdk.together(*((words(pictures, **SHORT), {**environ, **every, **fault}) for environ, fault in ranks))
+    environs = ({**first, **every}, {**second, **every, "FAKE_IPU_FAULT": fault})
+    jobs = sdk.together(*((words(pictures, **SHORT), environ) for environ in environs))
     assert [job.code for job in jobs] == [0, 0], jobs[0].errors
-    summary = jobs[0].value("hpcml_summary")
+    return jobs[0].value("hpcml_summary")
+
+
+def test_weights_that_one_rank_cannot_read_back_are_checked_on_none(sdk: Nursery, pictures: Path, cache: str) -> None:
+    summary = summary_with_fault_of_one(sdk, pictures, cache, "destroy")
     assert summary["parameters_identical"] is None
     (said,) = [text for text in summary["warnings"] if "parameters" in text]
     assert "rank 1 cannot read them back" in said
@@ -376,12 +381,7 @@ def test_without_counters_there_is_no_split(sdk: Nursery, pictures: Path, cache:
 
 
 def test_without_counters_of_one_instance_the_job_has_no_split(sdk: Nursery, pictures: Path, cache: str) -> None:
-    every = {"POPTORCH_CACHE_DIR": cache, "MASTER_PORT": free_port()}
-    faults = ({}, {"FAKE_IPU_FAULT": "counters"})
-    ranks = zip(poprun(2, 2, 2), faults, strict=True)
-    jobs = sdk.together(*((words(pictures, **SHORT), {**environ, **every, **fault}) for environ, fault in ranks))
-    assert [job.code for job in jobs] == [0, 0], jobs[0].errors
-    summary = jobs[0].value("hpcml_summary")
+    summary = summary_with_fault_of_one(sdk, pictures, cache, "counters")
     assert "do not say when the first samples" in summary["no_split"]
     assert (summary["compute_fraction"], summary["stall_s"]) == (None, None)
 

@@ -8,10 +8,12 @@ import pytest
 
 from models import benchmarks
 from models.__main__ import parser
+from models.accelerators.cpu import Cpu
 from models.errors import ImpossibleRequest
 from models.request import Request, fit, resolve
 from models.time_limit import check_time
-from models.world import detect
+from models.training_setup import warnings_on_request
+from models.world import World, detect
 
 
 def resolved(benchmark: str, *words: str, family: str = "cuda", gib: float | None = 80, ranks: int = 1) -> Request:
@@ -71,6 +73,19 @@ def test_windows_go_by_time_where_a_step_of_quick_may_be_short(
     assert request.window_s == window_s
     longest = 50 if window_s else request.steps_per_window
     assert request.steps == request.warmup_steps + request.windows * longest
+
+
+@pytest.mark.parametrize(("typed", "is_said"), [([], False), (["--warmup-steps", "1"], True)])
+def test_a_warm_up_that_leaves_the_time_limit_unchecked_is_said_if_it_was_typed(
+    typed: list[str], is_said: bool
+) -> None:
+    """DeepCAM's `quick` has one step on CPUs on purpose, and each job has a limit: no user could act on it."""
+    words = ["train", "deepcam", "--data-dir", "d", "--size", "quick", "--time-limit-s", "9", *typed]
+    options, deepcam, cpu = parser().parse_args(words), benchmarks.load("deepcam"), Cpu()
+    request = resolve(options, deepcam, cpu, World())
+    assert request.warmup_steps == 1
+    said = warnings_on_request(request, deepcam, cpu, options)
+    assert any(text.startswith("--time-limit-s was not checked: ") for text in said) is is_said
 
 
 def test_the_time_limit_is_compared_with_windows_as_long_as_they_become() -> None:

@@ -555,7 +555,7 @@ def test_the_peak_of_processors_is_that_of_a_node() -> None:
     """Two ranks, each on a socket of one node, share it; on two nodes there are two."""
     lines = change(good(), "hpcml_start", device={"type": "cpu", "peak_flops": 1000.0})
     lines = change(lines, "hpcml_summary", flop_per_sample=150.0)
-    assert "1600 FLOP/s are more than 1 devices can do (1000 each)" in problems_of(log(lines), None)
+    assert "1600 FLOP/s are more than 1 node(s) can do (1000 each)" in problems_of(log(lines), None)
     on_two = change(lines, "hpcml_start", world={"size": 2, "hosts": 2})
     assert not [text for text in problems_of(log(on_two), None) if "can do" in text]
 

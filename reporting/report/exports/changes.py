@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reporting.gate.estimates import change_from
 from reporting.report.data import Point, SeriesReport
 
 
@@ -12,7 +13,4 @@ def level_of(series: SeriesReport, point: Point) -> float | None:
 
 def run_change(series: SeriesReport, value: float | None, pin: float | None) -> float | None:
     """How far a value is from a pin, as a fraction; negative is worse, whatever the metric's direction."""
-    if value is None or not pin:
-        return None
-    change = (value - pin) / abs(pin)
-    return -change if series.better == "lower" else change
+    return None if value is None or not pin else change_from(pin, value, series.better)
