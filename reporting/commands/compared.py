@@ -112,9 +112,7 @@ def _sentence(one: Compared, *, with_metric: bool) -> str:
     elif contrast.better == "lower" and contrast.interval is not None:
         text += f", {contrast.verdict}"
     causes = one.causes if contrast.verdict != "unclear" else replace(one.causes, split=None, no_split="")
-    text += f"{', ' if causes.in_step else '; '}{causes.sentence()}"
-    if one.in_part:
-        text += f"; changed in part: {', '.join(change.name for change in one.in_part)}"
+    text += f"{', ' if causes.in_step else '; '}{causes.sentence(one.in_part)}"
     return text
 
 

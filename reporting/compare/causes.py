@@ -18,6 +18,8 @@ MOST_IN_SENTENCE = 4
 FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
 """What explains most changes. The others follow in the order of their names."""
 MOST_VALUES = 3
+LITTLE = 6
+"""Of runs with no more provenance than this, a sentence names it: a driver of which nothing is recorded may differ."""
 GROUP = "group"
 """Provenance that says whether a session measured the nodes as treated or as control nodes. It is no cause."""
 HASH = re.compile(r"(?=\d*[a-f])([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")  # a date has no letter
@@ -51,6 +53,7 @@ class Causes:
         same: the names of provenance that do not differ.
         notes: of people, near the change.
         no_split: why the device does not say where it is; "" if it does, or if the runs do not say why.
+        none_in_common: of several tests: something has changed for some of them, and nothing for at least half.
     """
 
     split: Split | None
@@ -58,27 +61,52 @@ class Causes:
     same: tuple[str, ...]
     notes: tuple[Note, ...] = ()
     no_split: str = ""
+    none_in_common: bool = False
 
     @property
     def in_step(self) -> str:
         """Where in a step it is, or why that is not known; "" if the runs say neither."""
         return where(self.split, self.no_split)
 
-    def sentence(self) -> str:
-        """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`."""
+    def sentence(self, in_part: Sequence[ProvenanceChange] = ()) -> str:
+        """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`.
+
+        Args:
+            in_part: what is different in some of the runs.
+        """
         said = [self.in_step] if self.in_step else []
-        said.append(self.provenance())
+        if self.changed or not in_part:
+            said.append(self.provenance())
+        if in_part:
+            said.append(f"changed in part: {', '.join(change.name for change in in_part)}")
         said += [f"noted on {note.at}: {note.text}" for note in self.notes]
         return "; ".join(said)
 
     def provenance(self, changed: str = "changed") -> str:
         """What is recorded as different, after this word: `changed: driver 570.124 -> 580.65`."""
         if not self.changed:
-            return "nothing that is recorded has changed" if self.same else "no provenance is recorded"
+            return self._unchanged()
         ordered = sorted(self.changed, key=_importance)
         texts = [with_short_hashes(change.text) for change in ordered[:MOST_IN_SENTENCE]]
         more = len(ordered) - len(texts)
         return f"{changed}: {', '.join(texts)}" + (f" and {more} more" if more else "")
+
+    @property
+    def names_what_is_same(self) -> bool:
+        """Whether the sentence names what is recorded and has not changed, since it is little."""
+        return not self.changed and 0 < len(self.same) <= LITTLE
+
+    def _unchanged(self) -> str:
+        if self.none_in_common:
+            return "nothing that is recorded has changed for half of these tests"
+        if not self.same:
+            return "no provenance is recorded"
+        if not self.names_what_is_same:
+            return "nothing that is recorded has changed"
+        if len(self.same) == 1:
+            return f"only {self.same[0]} is recorded of these runs, and it has not changed"
+        *others, last = self.same
+        return f"only {', '.join(others)} and {last} are recorded of these runs, and none of them has changed"
 
 
 def with_short_hashes(text: str) -> str:

@@ -352,6 +352,8 @@ def what_changed(causes: Causes, all_runs: Sequence[RunValue]) -> list[str]:
         return ["What changed at that time:", *lines]
     if not causes.same:
         return ["No provenance is recorded, so it is not known what changed at that time."]
+    if causes.names_what_is_same:
+        return []  # the sentence above has said it
     return [f"Nothing that is recorded changed at that time ({', '.join(causes.same)})."]
 
 

@@ -259,4 +259,4 @@ def _common(causes: Sequence[Causes]) -> Causes:
     """What at least half of some changes have in common."""
     counts: Counter[ProvenanceChange] = Counter(change for one in causes for change in one.changed)
     changed = tuple(change for change, count in counts.items() if 2 * count >= len(causes))
-    return Causes(None, changed, causes[0].same or tuple(change.name for change in causes[0].changed))
+    return Causes(None, changed, causes[0].same, none_in_common=bool(counts) and not changed)

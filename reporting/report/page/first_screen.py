@@ -10,7 +10,7 @@ from reporting.report.page.words import counted, labels_of
 
 SHOWN = 3
 NAMED = 3
-NOTHING_CHANGED = "Nothing that is recorded has changed."
+NOTHING_KNOWN = "It is not known what has changed."
 ENDED = "Nothing is recorded but how the jobs ended. Their logs say more."
 WITHOUT_VERDICT = (Condition.FAILED, Condition.BLIND, Condition.PAUSED, Condition.LEARNING)
 
@@ -90,7 +90,7 @@ def _card(incident: Incident, tests: Mapping[str, TestReport]) -> Card:
     tickets: dict[str, None] = {}
     if incident.condition is Condition.ACKNOWLEDGED:
         tickets = dict.fromkeys(one.ticket for test in known for one in test.series if one.ticket)
-    default = ENDED if incident.condition is Condition.FAILED else NOTHING_CHANGED
+    default = ENDED if incident.condition is Condition.FAILED else NOTHING_KNOWN
     return Card(
         condition=incident.condition,
         platform=incident.platform,
