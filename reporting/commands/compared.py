@@ -13,7 +13,7 @@ from typing import Any
 from reporting.compare.causes import Causes, ProvenanceChange, causes_of
 from reporting.compare.contrast import Contrast, Contrasts, Side
 from reporting.compare.differing import changed_in_part, notes_between
-from reporting.compare.interval import Interval
+from reporting.compare.interval import Interval, change_of
 from reporting.compare.split import Split
 from reporting.gate.explanation import number, percent, size
 from reporting.references.answers import Note, References
@@ -169,7 +169,8 @@ def numbers_of(one: Compared) -> list[str]:
     lines += [_side_line(side, contrast.unit) for side in (contrast.before, contrast.after)]
     level = contrast.before.level
     after, before = number(contrast.after.level, level / 10), number(level, level / 10)
-    lines.append(line("change", f"{percent(contrast.change)} = {after} / {before} - 1"))
+    ratio = f"{after} / {before}"
+    lines.append(line("change", f"{percent(contrast.change)} = {less_one(ratio, contrast.better)}"))
     if contrast.interval is None:
         lines.append(line("interval", f"none: {contrast.why_none}"))
         lines.append(line("", "two sessions a side have one, or treated and control nodes in one (docs/compare.md)"))
@@ -184,6 +185,11 @@ def numbers_of(one: Compared) -> list[str]:
     lines += [line("in part", change.text) for change in one.in_part]
     lines += [note_line(note) for note in one.causes.notes]
     return lines + [line("remark", remark) for remark in contrast.remarks]
+
+
+def less_one(ratio: str, better: str) -> str:
+    """How a change is computed from a ratio, so that it is negative where it is worse."""
+    return f"{ratio} - 1" if better == "higher" else f"1 - {ratio}"
 
 
 def line(name: str, text: str) -> str:
@@ -219,7 +225,7 @@ def _group_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
 def _pair_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
     old = contrast.before.medians
     logs = [math.log(value / old[run_id]) for run_id, value in contrast.after.medians.items()]
-    changes = ", ".join(f"{100 * math.expm1(log):+.2f}" for log in logs)
+    changes = ", ".join(f"{100 * change_of(log, contrast.better):+.2f}" for log in logs)
     yield line("paired", f"the change within each of {len(logs)} sessions: {changes} %")
     yield line("error", f"{size(interval.error)} = {100 * stdev(logs):.3f} / sqrt({len(logs)}) %, of their logarithms")
     yield interval_line(interval)
@@ -228,7 +234,9 @@ def _pair_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
 def interval_line(interval: Interval) -> str:
     """How the ends of an interval are computed."""
     middle = 100 * interval.difference
-    ends = f"exp({middle:+.2f} % -+ {interval.quantile:.2f} x {size(interval.error)}) - 1"
+    signs = "-+" if interval.better == "higher" else "+-"
+    ratio = f"exp({middle:+.2f} % {signs} {interval.quantile:.2f} x {size(interval.error)})"
+    ends = less_one(ratio, interval.better)
     freedom = f"t of {interval.freedom:.1f} degrees of freedom"
     return line("interval", f"{interval_text(interval)} % = {ends}; {freedom}")
 

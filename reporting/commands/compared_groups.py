@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from reporting.commands.compared import (
     Report,
     interval_line,
     interval_text,
+    less_one,
     line,
     note_line,
     part_cell,
@@ -23,6 +23,7 @@ from reporting.commands.compared import (
 from reporting.compare.causes import Causes, ProvenanceChange, causes_of
 from reporting.compare.contrast import Contrasts
 from reporting.compare.differing import notes_between
+from reporting.compare.interval import change_of
 from reporting.compare.treated import Group, NodeChange, TreatedEffect, effect_of
 from reporting.gate.explanation import number, percent, size
 from reporting.history.run_facts import THROUGHPUT
@@ -154,9 +155,10 @@ def _numbers(one: ComparedGroups) -> list[str]:
     for group in (effect.treated, effect.control):
         what = f"the geometric mean of {_counted(len(group.nodes), 'node')}, after / before in {contrast.unit}"
         lines.append(line(group.word, f"{100 * group.change:+.2f} %, {what}:"))
-        lines += [line("", _node(node)) for node in group.nodes]
-    ratio = f"(1 {_signed(effect.treated.change)}) / (1 {_signed(effect.control.change)}) - 1"
-    lines.append(line("effect", f"{100 * effect.effect:+.2f} % = {ratio}"))
+        lines += [line("", _node(node, contrast.better)) for node in group.nodes]
+    sign = 1 if contrast.better == "higher" else -1
+    ratio = f"(1 {_signed(sign * effect.treated.change)}) / (1 {_signed(sign * effect.control.change)})"
+    lines.append(line("effect", f"{100 * effect.effect:+.2f} % = {less_one(ratio, contrast.better)}"))
     if effect.of_nodes is None:
         lines.append(line("interval", f"none: {effect.why_none}"))
     else:
@@ -174,10 +176,10 @@ def _numbers(one: ComparedGroups) -> list[str]:
     return lines + [line("remark", remark) for remark in effect.remarks]
 
 
-def _node(node: NodeChange) -> str:
+def _node(node: NodeChange, better: str) -> str:
     after = number(node.after, node.before / 10)
     before = number(node.before, node.before / 10)
-    return f"{node.node}  {after} / {before} = {100 * math.expm1(node.log):+.2f} %"
+    return f"{node.node}  {after} / {before}: {100 * change_of(node.log, better):+.2f} %"
 
 
 def _signed(fraction: float) -> str:
@@ -192,7 +194,7 @@ def _session_lines(effect: TreatedEffect) -> list[str]:
     """How far the groups are from each other in each session: if this moves by itself, the days do not cancel."""
     lines = []
     for word, sessions in (("before", effect.by_session_before), ("after", effect.by_session_after)):
-        texts = [f"{run_id} {100 * math.expm1(log):+.2f} %" for run_id, log in sessions.items()]
+        texts = [f"{run_id} {100 * change_of(log, effect.contrast.better):+.2f} %" for run_id, log in sessions.items()]
         lines.append(line(word, f"treated beside control, by session: {', '.join(texts)}"))
     if effect.of_sessions is not None:
         lines.append(interval_line(effect.of_sessions) + ", of the sessions; the wider interval counts")

@@ -77,13 +77,15 @@ class ArmsComparison:
         """Lines from which a person can compute the verdict again."""
         judgement = self.judgement
         arm_a, arm_b = self.arms
-        values = [f"{block.number}: {_in_percent(block.value)}" for block in judgement.blocks]
+        sign = 1 if judgement.better == "higher" else -1
+        values = [f"{block.number}: {_in_percent(sign * block.value)}" for block in judgement.blocks]
         repeats = [" ".join(map(_in_percent, block.repeats)) for block in judgement.blocks]
         found = [f"blocks, in %: {', '.join(values)}", f"repeats of {arm_a} and {arm_b}, in %: {', '.join(repeats)}"]
         if judgement.look is not None:
             errors = abs(judgement.difference) / judgement.error
+            mean = _in_percent(sign * judgement.difference)
             found.append(
-                f"mean {_in_percent(judgement.difference)} %; a block varies by {100 * judgement.noise:.2f} %, so the "
+                f"mean {mean} %; a block varies by {100 * judgement.noise:.2f} %, so the "
                 f"mean by {100 * judgement.error:.2f} %: {errors:.1f} errors, {judgement.look.decides:.2f} were needed"
             )
         if self.split is not None:
@@ -113,8 +115,7 @@ def compare_arms(
     if metric is None:
         return None
     judged = [_block(number, block, arms, metric) for number, block in blocks.items()]
-    higher_is_better = runs[0].metrics[metric].better == "higher"
-    judgement = judge(judged, planned=planned, final=final, higher_is_better=higher_is_better)
+    judgement = judge(judged, planned=planned, final=final, better=runs[0].metrics[metric].better)
     nodes = dict.fromkeys(node for block in judged for node in block.nodes)
     split = _split(arms, list(blocks.values()))
     no_split = no_split_of(runs) if split is None and metric == THROUGHPUT else ""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from statistics import fmean, median
+from typing import Literal
 
+from reporting.compare.interval import change_of
 from reporting.compare.student import quantile
 
 NORMAL_PER_MAD = 1.4826  # makes the median absolute deviation of normal noise its standard deviation
@@ -103,11 +105,13 @@ class Judgement:
         decision: of the metric, whose direction is known.
         blocks: on which it rests.
         look: the number of standard errors that were asked for; None where the blocks are too few.
+        better: which values of the metric are the better ones.
     """
 
     decision: ArmsAnswer
     blocks: tuple[Block, ...]
     look: Look | None
+    better: Literal["higher", "lower"] = "higher"
 
     @cached_property
     def values(self) -> list[float]:
@@ -140,14 +144,15 @@ class Judgement:
 
     @property
     def change(self) -> float:
-        """The relative change of the metric from A to B: -.02 is -2 %."""
-        return math.expm1(self.difference)
+        """The relative change of the metric from A to B: -.02 is 2 % worse."""
+        return change_of(self.difference, self.better)
 
     @property
     def interval(self) -> tuple[float, float]:
         """The ends of a 95 % interval of the change, which holds at all looks together; nan where there is no look."""
         reach = math.nan if self.look is None else self.look.interval * self.error
-        return math.expm1(self.difference - reach), math.expm1(self.difference + reach)
+        ends = [change_of(self.difference + way * reach, self.better) for way in (-1, 1)]
+        return min(ends), max(ends)
 
     @property
     def largest(self) -> float:
@@ -167,7 +172,11 @@ class Judgement:
 
 
 def judge(
-    blocks: Sequence[Block], *, planned: int | None = None, final: bool = False, higher_is_better: bool = True
+    blocks: Sequence[Block],
+    *,
+    planned: int | None = None,
+    final: bool = False,
+    better: Literal["higher", "lower"] = "higher",
 ) -> Judgement:
     """Say what blocks show. Call it at a look only, or after the planned number of blocks: each call may be wrong.
 
@@ -179,14 +188,12 @@ def judge(
     count = len(blocks)
     look = _look(count, planned)
     ended = final or count >= (planned or MOST_BLOCKS)
-    judgement = Judgement(ArmsAnswer.UNDECIDED, tuple(blocks), look)
+    judgement = Judgement(ArmsAnswer.UNDECIDED, tuple(blocks), look, better)
     if look is None or (planned is not None and not ended):
         return judgement
-    difference = judgement.difference
-    if abs(difference) > look.decides * judgement.error:
-        is_better = (difference > 0) == higher_is_better
-        return Judgement(ArmsAnswer.BETTER if is_better else ArmsAnswer.WORSE, judgement.blocks, look)
-    return Judgement(ArmsAnswer.NO_DIFFERENCE if ended else ArmsAnswer.UNDECIDED, judgement.blocks, look)
+    if abs(judgement.difference) > look.decides * judgement.error:
+        return replace(judgement, decision=ArmsAnswer.BETTER if judgement.change > 0 else ArmsAnswer.WORSE)
+    return replace(judgement, decision=ArmsAnswer.NO_DIFFERENCE if ended else ArmsAnswer.UNDECIDED)
 
 
 def _look(count: int, planned: int | None) -> Look | None:

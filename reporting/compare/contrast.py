@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from reporting.compare import interval
-from reporting.compare.interval import Interval
+from reporting.compare.interval import Interval, change_of
 from reporting.history.comparability import asked, differences
 from reporting.history.envelope import Envelope
 
@@ -85,8 +85,8 @@ class Contrast:
 
     @property
     def change(self) -> float:
-        """The level after over the level before, less 1."""
-        return self.after.level / self.before.level - 1
+        """By how much the level after is away from the level before, as a fraction; negative is worse."""
+        return change_of(math.log(self.after.level / self.before.level), self.better)
 
     @property
     def verdict(self) -> Literal["slower", "faster", "unclear", "no verdict"]:
@@ -95,7 +95,7 @@ class Contrast:
             return "no verdict"
         if not self.interval.excludes_zero:
             return "unclear"
-        return "faster" if (self.change > 0) == (self.better == "higher") else "slower"
+        return "faster" if self.change > 0 else "slower"
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def _with_interval(contrast: Contrast) -> Contrast:
             before=_of_sessions(before, common),
             after=_of_sessions(after, common),
             paired=True,
-            interval=interval.of_pairs(logs),
+            interval=replace(interval.of_pairs(logs), better=contrast.better),
         )
         others = len(old) + len(new) - 2 * len(common)
         if others:
@@ -308,7 +308,8 @@ def _with_interval(contrast: Contrast) -> Contrast:
     if min(len(old), len(new)) >= interval.LEAST:
         logs_before = [math.log(value) for value in old.values()]
         logs_after = [math.log(value) for value in new.values()]
-        return replace(contrast, interval=interval.of_two_groups(logs_before, logs_after))
+        found = interval.of_two_groups(logs_before, logs_after)
+        return replace(contrast, interval=replace(found, better=contrast.better))
     if common and most == 1:
         why = "both sides are of one session, which does not say how their difference varies from day to day"
     elif most == 1:

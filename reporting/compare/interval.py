@@ -10,12 +10,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
+from typing import Literal
 
 from reporting.compare.student import quantile
 
 CONFIDENCE = 0.95
 ROUNDED = 1e-9  # a smaller difference of logarithms is that of sums in another order, and no change
 LEAST = 2  # numbers in a group; one alone does not say how much it varies
+
+
+def change_of(difference: float, better: str) -> float:
+    """A difference of logarithms as a relative change, as the gate has it: negative is worse, -.04 is 4 % worse."""
+    relative = math.expm1(difference)
+    return relative if better == "higher" else -relative
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,13 @@ class Interval:
         difference: of the logarithms.
         error: its standard error.
         freedom: the degrees of freedom of that error.
+        better: which values are the better ones, so that a negative change is the worse one.
     """
 
     difference: float
     error: float
     freedom: float
+    better: Literal["higher", "lower"] = "higher"
 
     @property
     def quantile(self) -> float:
@@ -39,18 +48,23 @@ class Interval:
 
     @property
     def change(self) -> float:
-        """The relative change: -.04 is -4 %."""
-        return math.expm1(self.difference)
+        """The relative change; negative is worse."""
+        return change_of(self.difference, self.better)
 
     @property
     def low(self) -> float:
         """The lower end of the interval, as a relative change."""
-        return math.expm1(self.difference - self.quantile * self.error)
+        return min(self._ends)
 
     @property
     def high(self) -> float:
         """The upper end of the interval, as a relative change."""
-        return math.expm1(self.difference + self.quantile * self.error)
+        return max(self._ends)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        reach = self.quantile * self.error
+        return change_of(self.difference - reach, self.better), change_of(self.difference + reach, self.better)
 
     @property
     def excludes_zero(self) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
 
 from reporting.compare import interval
 from reporting.compare.causes import shown
 from reporting.compare.contrast import Contrast, Side, values_by_session
-from reporting.compare.interval import Interval
+from reporting.compare.interval import Interval, change_of
 from reporting.compare.run_selection import on_nodes
 from reporting.compare.split import Split, split_of
 from reporting.history.envelope import Envelope
@@ -56,11 +56,17 @@ class Group:
     nodes: tuple[NodeChange, ...]
     runs_before: tuple[Envelope, ...]
     runs_after: tuple[Envelope, ...]
+    better: Literal["higher", "lower"] = "higher"
 
     @property
     def change(self) -> float:
-        """The geometric mean of the nodes' changes, as a fraction."""
-        return math.expm1(fmean(node.log for node in self.nodes))
+        """The geometric mean of the nodes' changes, as a fraction; negative is worse."""
+        return change_of(self.log, self.better)
+
+    @property
+    def log(self) -> float:
+        """The mean of the logarithms of after over before."""
+        return fmean(node.log for node in self.nodes)
 
     def split(self) -> Split | None:
         """The mean of the nodes' parts of a step; None if they are not known of all nodes."""
@@ -102,8 +108,8 @@ class TreatedEffect:
 
     @property
     def effect(self) -> float:
-        """The change of the treated nodes beyond that of the control nodes, as a fraction."""
-        return (1 + self.treated.change) / (1 + self.control.change) - 1
+        """The change of the treated nodes beyond that of the control nodes, as a fraction; negative is worse."""
+        return change_of(self.treated.log - self.control.log, self.contrast.better)
 
     @property
     def interval(self) -> Interval | None:
@@ -118,7 +124,7 @@ class TreatedEffect:
             return "no verdict"
         if not self.interval.excludes_zero:
             return "unclear"
-        return "faster" if (self.effect > 0) == (self.contrast.better == "higher") else "slower"
+        return "faster" if self.effect > 0 else "slower"
 
     def split(self) -> Split | None:
         """Where the effect is: by how much more a part of a step has changed on the treated nodes, in ms.
@@ -215,7 +221,7 @@ def _group(word: str, contrast: Contrast, sessions: Mapping[str, Collection[str]
         new = [run for run in after if _unit(run) == node]
         split = split_of([run.beside for run in old], [run.beside for run in new])
         changes.append(NodeChange(node, _level(old, contrast.metric), _level(new, contrast.metric), split))
-    return Group("treated" if word == "treated" else "control", tuple(changes), before, after)
+    return Group("treated" if word == "treated" else "control", tuple(changes), before, after, contrast.better)
 
 
 def _runs_of(side: Side, sessions: Mapping[str, Collection[str]], nodes: Collection[str]) -> tuple[Envelope, ...]:
@@ -240,8 +246,10 @@ def _effect(
     why_none = ""
     if min(len(treated.nodes), len(control.nodes)) >= interval.LEAST:
         of_nodes = interval.of_two_groups([node.log for node in control.nodes], [node.log for node in treated.nodes])
+        of_nodes = replace(of_nodes, better=contrast.better)
         if min(len(before), len(after)) >= SESSIONS:
             of_sessions = interval.of_two_groups(list(before.values()), list(after.values()))
+            of_sessions = replace(of_sessions, better=contrast.better)
     else:
         word = "treated" if len(treated.nodes) < interval.LEAST else "control"
         why_none = f"one {word} node alone does not say how much the change varies from node to node"

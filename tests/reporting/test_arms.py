@@ -104,7 +104,7 @@ def test_another_metric_is_named_and_lower_may_be_better() -> None:
     found = compare_arms(ARMS, {number: block_of(number, old, new) for number in (1, 2, 3, 4)})
     assert found is not None
     assert found.judgement.decision is ArmsAnswer.WORSE
-    assert found.sentence.startswith("latency, new against old: +10.0 % [")
+    assert found.sentence.startswith("latency, new against old: -10.0 % [")
 
 
 @pytest.mark.parametrize("metrics", [{}, {"gap": Metric(0.0, "s", "lower")}])

@@ -69,7 +69,7 @@ def test_a_block_far_away_counts_as_three_scales_away() -> None:
 def test_a_large_change_is_decided_at_the_first_look(change: float, decision: ArmsAnswer) -> None:
     found = blocks(*[change - 0.01, change + 0.01] * 2)
     assert judge(found).decision is decision
-    lower = judge(found, higher_is_better=False).decision
+    lower = judge(found, better="lower").decision
     assert {decision, lower} == {ArmsAnswer.WORSE, ArmsAnswer.BETTER}
 
 

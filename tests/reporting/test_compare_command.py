@@ -213,7 +213,13 @@ def test_a_metric_that_is_better_when_it_is_lower_is_called_slower(
         *campaign("after", [11.0, 11.1, 10.9], 4, better="lower", unit="s"),
     ]
     assert compare(site_with(tmp_path, both), "before", "after") == 1
-    assert "+10.0 % [+7.6, +12.4], slower; " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert ": -10.0 % [-12.4, -7.6], slower; " in out
+    assert "  change        -10.0 % = 1 - 10.9997 / 9.9997\n" in out
+    assert compare(site_with(tmp_path, both), "before", "after", "--format", "json") == 1
+    row = json.loads(capsys.readouterr().out)["rows"][0]
+    assert row["change_fraction"] == pytest.approx(-0.1, abs=0.001)
+    assert row["low_fraction"] < row["change_fraction"] < row["high_fraction"] < 0
 
 
 def test_a_test_with_several_metrics_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

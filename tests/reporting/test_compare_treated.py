@@ -69,7 +69,7 @@ def test_one_session_a_side_has_a_verdict_since_the_day_cancels(site: Path, caps
     )
     assert "treated       -0.95 %, the geometric mean of 4 nodes" in out
     assert "control       +3.02 %, the geometric mean of 4 nodes" in out
-    assert "n01  99.30 / 100.00 = -0.70 %" in out
+    assert "n01  99.30 / 100.00: -0.70 %" in out
     assert "effect        -3.85 % = (1 - 0.00946) / (1 + 0.03020) - 1" in out
     assert "changed       driver 570.124 -> 580.65, on the treated nodes alone" in out
 
