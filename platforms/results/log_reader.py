@@ -297,7 +297,7 @@ def numbers(log: str | Path, pattern: str) -> list[float]:
         pattern: a regular expression whose first group, or whole match, is a number; `^` and `$` are ends of lines.
 
     Raises:
-        ValueError: a match is not a finite number.
+        ValueError: nothing matches, or a match is not a finite number.
     """
     text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log
     found = []
@@ -310,6 +310,13 @@ def numbers(log: str | Path, pattern: str) -> list[float]:
         if not math.isfinite(value):
             raise ValueError(f"{pattern!r} matches {match[0]!r}, and {word!r} is no finite number")
         found.append(value)
+    if not found:
+        where = f" ({log})" if isinstance(log, Path) else ""
+        ends = readable(next((line for line in reversed(text.splitlines()) if line.strip()), ""))
+        raise ValueError(
+            f"{pattern!r} matches nothing in the log{where}, whose last line is {ends!r}: "
+            "compare the pattern with what the program prints"
+        )
     return found
 
 

@@ -755,7 +755,6 @@ def test_numbers_are_read_from_a_text_and_from_a_file(tmp_path: Path) -> None:
     text = "step 1: 10.5 img/s\nstep 2: 1e1 img/s\n"
     assert numbers(text, r"([\d.e]+) img/s$") == [10.5, 10.0]
     assert numbers(text, r"\d+\.\d+") == [10.5]
-    assert numbers(text, "nothing") == []
     path = tmp_path / "log"
     path.write_bytes(b"\xff loss 3\n")
     assert numbers(path, r"loss (\S+)") == [3.0]
@@ -765,6 +764,15 @@ def test_numbers_are_read_from_a_text_and_from_a_file(tmp_path: Path) -> None:
 def test_a_match_that_is_no_finite_number_is_an_error(word: str) -> None:
     with pytest.raises(ValueError, match="is no finite number"):
         numbers(f"loss {word}", r"loss (\S+)")
+
+
+def test_a_pattern_that_matches_nothing_is_an_error_that_names_the_log_and_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("Triad  101.5\nSegmentation fault\n\n")
+    with pytest.raises(ValueError, match=r"'Copy: .*' matches nothing .*job\.log.*'Segmentation fault'"):
+        numbers(path, r"Copy: (\d+)")
+    with pytest.raises(ValueError, match="matches nothing in the log, whose last line is ''"):
+        numbers("", r"Copy: (\d+)")
 
 
 # --- while it runs ---
