@@ -36,6 +36,7 @@ FALLS_FROM_STEPS = 100  # from this many optimiser steps on, the loss must fall
 SLOWER = 1.15  # a rank is named if its own work takes this many times as long as that of the others
 LONGER = 0.05  # a rank is named if it waits for its data longer than the others by this share of the windows
 MOST_STEPS = 50  # of a window that is made longer
+READ_AHEAD = 0.03  # of the windows' batches: more of them were ready before the windows opened than after they closed
 STALL_RISES = 0.1  # of a window's time, from the first to the last window: the loader uses up what it has read ahead
 MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -298,6 +299,11 @@ class Meter:
         self._step = 0  # optimiser steps so far
         self._batches = 0  # of the step under way
         self._counted = 0  # samples
+        self._loader: Any = None  # of this pass
+        self._batches_of_pass: Any = None  # its iterator
+        self._lag: int | None = None  # batches that a loader with settle() had not read when the first window opened
+        self._asked: tuple[int, int] | None = None  # of torch's DataLoader at that moment: what _reading returns
+        self._used_up = 0.0  # batches that it had ready then, and no longer when a window closed
         self._in_pass = False
         self._passes_left = 0  # passes that were left before the loader's end, as by `break`
         self._opened = (now(), 0, 0)  # time, step and samples at the last edge
@@ -331,44 +337,50 @@ class Meter:
 
     # --- in the loop
 
-    def steps(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """Yield the loader's batches, timed. Ends with the loader or the last window; call it again for each pass."""
+    def steps(self, loader: Iterable[Any]) -> TimedBatches:
+        """Return the loader's batches, timed. They end with the loader or the last window; call it for each pass."""
+        return TimedBatches(self._timed(loader), loader)
+
+    def _timed(self, loader: Iterable[Any]) -> Iterator[Any]:
         if self._exit_code is not None:  # nothing is measured after the end
             yield from loader
             return
         now, mark, synchronize, blocking = self.now, self.clock.mark, self.clock.synchronize, self.mode == "blocking"
         self._begin_pass(loader)
         asked_s = now()
-        batches = iter(() if self._done else loader)
-        while not self._done:
-            batch = next(batches, END)
-            got_s = now()
-            if batch is END:
-                break
-            self._counted += self.samples(batch) if callable(self.samples) else self.samples
-            self._copy_s = 0.0
-            self._got = self._begin = mark()
-            self._alone_until = self._together_from = self._device_s = None
-            self._meter_s += now() - got_s
-            yield batch
-            resumed_s, end = now(), mark()
-            if self._device_s is not None:
-                self._begin = max(self._got, end - self._device_s)
-                self._copy_s = self._begin - self._got
-            if blocking:
-                synchronize()
-                resumed_s = now()
-            self._waits.append(got_s - asked_s)
-            self._copies.append(self._copy_s)
-            self._marks += (self._got, self._begin, end)
-            self._exchanges.append((self._alone_until, self._together_from))
-            self._batches += 1
-            edge = self._batches == self.micro_batches and self._end_step(resumed_s)
-            asked_s = now()
-            if not edge:
-                self._meter_s += asked_s - resumed_s
-                self._metered += 1
-        self._end_pass()
+        batches = self._batches_of_pass = iter(() if self._done else loader)
+        try:
+            while not self._done:
+                batch = next(batches, END)
+                got_s = now()
+                if batch is END:
+                    break
+                self._counted += self.samples(batch) if callable(self.samples) else self.samples
+                self._copy_s = 0.0
+                self._got = self._begin = mark()
+                self._alone_until = self._together_from = self._device_s = None
+                self._meter_s += now() - got_s
+                yield batch
+                resumed_s, end = now(), mark()
+                if self._device_s is not None:
+                    self._begin = max(self._got, end - self._device_s)
+                    self._copy_s = self._begin - self._got
+                if blocking:
+                    synchronize()
+                    resumed_s = now()
+                self._waits.append(got_s - asked_s)
+                self._copies.append(self._copy_s)
+                self._marks += (self._got, self._begin, end)
+                self._exchanges.append((self._alone_until, self._together_from))
+                self._batches += 1
+                edge = self._batches == self.micro_batches and self._end_step(resumed_s)
+                asked_s = now()
+                if not edge:
+                    self._meter_s += asked_s - resumed_s
+                    self._metered += 1
+            self._end_pass()
+        finally:
+            self._batches_of_pass = None  # a loader ends its processes when its iterator is gone
 
     def h2d(self, host_waits: bool = False) -> ContextManager[Any]:
         """Return a context for the copy to the device. At its end the busy time begins; blocking mode synchronises.
@@ -418,6 +430,8 @@ class Meter:
         self._passes_left += self._in_pass
         self._end_pass()
         self._in_pass = True
+        self._loader = loader
+        self._batches_of_pass = None
         self.clock.synchronize()
         self._read()
         self._passes += 1
@@ -475,6 +489,7 @@ class Meter:
         if self.watch and not self._open and not self._closed:
             self.watch.begin()
         self.clock.synchronize()
+        self._settle_loader()
         self.group.barrier()
         self.clock.synchronize()
         at_s, (opened_s, first, before) = self.now(), self._opened
@@ -494,6 +509,32 @@ class Meter:
         self._opened, self._last = (at_s, self._step, self._counted), self.clock.mark()
         if self.watch and not self._open:
             self.watch.end()
+
+    def _settle_loader(self) -> None:
+        """See to it that a window gets no batch for nothing: the loader has as many ready at its end as at its begin.
+
+        A loader with `pending` and `settle` (models/data/) reads the batches that are lacking within the window, and
+        the time is that of the last step's wait. What torch's DataLoader lacks becomes a warning: in a pass that is
+        about to end it reads no more.
+        """
+        is_first = not self._open and not self._closed
+        settle = getattr(self._loader, "settle", None)
+        if settle is not None and not self._gaps:
+            if is_first:  # it is in the middle of a batch, so windows open when that is there
+                lag = self._loader.pending()
+                self._lag = lag and lag - 1
+            if self._lag is not None:
+                before_s = self.now()
+                settle(self._lag)
+                if self._open:
+                    self._waits[-1] += self.now() - before_s
+        asked = _reading(self._batches_of_pass)
+        if is_first:
+            self._asked = asked
+            self._used_up = 0.0
+        elif asked and self._asked and asked[0] >= self._asked[0]:  # else it has begun the last batch of the pass
+            in_work = self._batches_of_pass._num_workers / 2  # each worker has half a batch, on average
+            self._used_up = max(0.0, asked[1] - self._asked[1] - in_work)
 
     def _lengthen(self) -> None:
         """Before the first window: give each window as many steps as take `window_s`, the same number on every rank."""
@@ -594,6 +635,7 @@ class Meter:
             "peak_memory_bytes": peak_memory_bytes,
             "parameters_identical": parameters_identical,
             "host": platform.node(),
+            "used_up": self._used_up * self.steps_per_batch / self.micro_batches,
             "problems": [*self.wire.problems],
             "warnings": [*warnings, *self._write_steps()],
             "exit_code": exit_code,
@@ -674,6 +716,7 @@ class Meter:
         if self.peak_flops is None or self.flop_per_sample is None:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
         warnings.extend(_on_vendor(self.of_vendor.get("vendor_throughput"), windows))
+        warnings.extend(_on_read_ahead(max(rank["used_up"] for rank in ranks), sum(w["steps"] for w in windows)))
         slowest = longest_stall = None
         total: dict[str, Any] = {"wall_s": math.fsum(w["wall_s"] for w in windows), "stall_s": None, "compute_s": None}
         if self.no_split is None:
@@ -748,6 +791,23 @@ class Meter:
                 "attainable",
                 f"{why} (limit: {ATTAINABLE_MARGIN:g} times that): samples, time or FLOP are counted wrongly",
             )
+
+
+class TimedBatches:
+    """The batches of a loader, as `Meter.steps` returns them; they have a length if the loader has one."""
+
+    def __init__(self, batches: Iterator[Any], loader: Iterable[Any]) -> None:
+        self._batches = batches
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._batches
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
 
 
 class _Copy:
@@ -897,6 +957,29 @@ def _on_vendor(vendor: Mapping[str, Any] | None, windows: Sequence[Mapping[str, 
         )
 
 
+def _reading(batches: Any) -> tuple[int, int] | None:
+    """Return how many batches the processes of torch's DataLoader were asked for, and how many of these are not there.
+
+    None for any other iterator, or one that does not tell: torch has no public names for it.
+    """
+    try:
+        asked = batches._task_info
+        there = batches._data_queue.qsize() + sum(len(task) > 1 for task in asked.values())
+        return len(asked), max(0, len(asked) - there)
+    except (AttributeError, TypeError, NotImplementedError):
+        return None
+
+
+def _on_read_ahead(used_up: float, steps: int) -> Iterator[str]:
+    """Warn if the windows used up batches that the loader had read before. Both are numbers of steps."""
+    if used_up > READ_AHEAD * steps:
+        yield (
+            f"read ahead: about {used_up:.0f} of the {steps} steps in the windows used batches that the loader had "
+            "read before they opened and did not read again, so the rate that lasts is lower; measure more steps, or "
+            "let the loader read less ahead"
+        )
+
+
 def _rising_stall(windows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a warning if the device waits longer from window to window, with a tolerance of 1 % of the time."""
     shares = [window["stall_s"] / window["wall_s"] for window in windows if window["wall_s"]]
@@ -905,9 +988,9 @@ def _rising_stall(windows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     percentages = ", ".join(f"{share:.0%}" for share in shares)
     return [
-        f"the wait for data rises from window to window ({percentages} of the time): the first ones used what the "
-        "loader had read ahead, so the rate that lasts is lower; let more warm-up steps pass, or let the loader read "
-        "less ahead"
+        f"read ahead: the wait for data rises from window to window ({percentages} of the time): the first ones "
+        "used what the loader had read ahead, so the rate that lasts is lower; let more warm-up steps pass, or "
+        "let the loader read less ahead"
     ]
 
 
@@ -946,8 +1029,8 @@ def _length(loader: Any) -> int | None:
 _meter: Meter | None = None
 
 
-def steps(loader: Iterable[Any], **options: Any) -> Iterator[Any]:
-    """Yield the loader's batches, timed; call it for every pass. `options` are Meter's, and are read at the first call.
+def steps(loader: Iterable[Any], **options: Any) -> TimedBatches:
+    """Return the loader's batches, timed; call it for each pass. `options` are Meter's, and are read at the first call.
 
     Without `samples=` the samples of each batch are counted: the first dimension of its first tensor.
     """

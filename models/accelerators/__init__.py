@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, ContextManager, Dict, Iterable, Iterator, Mapping, Optional, Protocol, Tuple, runtime_checkable
+from typing import Any, ContextManager, Dict, Iterable, Mapping, Optional, Protocol, Tuple, runtime_checkable
 
 from models.errors import ImpossibleRequest
 from models.meter import HostClock
@@ -105,8 +105,8 @@ class EagerAccelerator(Accelerator, Protocol):
         """Copy a batch, a sequence of tensors, to the device and wait for it; tensors that are there stay."""
         ...
 
-    def ahead(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """Yield the loader's batches on the device, each copied while the one before it is computed (overlap mode)."""
+    def ahead(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """Return the loader's batches on the device, each copied while the one before it is computed (overlap mode)."""
         ...
 
     def autocast(self, dtype: str) -> ContextManager[Any]:

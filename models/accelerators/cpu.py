@@ -7,7 +7,7 @@ import ctypes
 import os
 import resource
 import sys
-from typing import Any, ContextManager, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import Any, ContextManager, Dict, Iterable, Mapping, Optional, Tuple
 
 import torch
 
@@ -84,8 +84,8 @@ class Cpu(OneDevicePerRank):
     def to_device(self, batch: Any) -> Any:
         return batch
 
-    def ahead(self, loader: Iterable[Any]) -> Iterator[Any]:
-        return iter(loader)
+    def ahead(self, loader: Iterable[Any]) -> Iterable[Any]:
+        return loader
 
     def autocast(self, dtype: str) -> ContextManager[Any]:
         if dtype == "fp32":

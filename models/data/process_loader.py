@@ -8,6 +8,7 @@ that the processes cannot keep up. Here the processes share the samples of each 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import mmap
 import signal
@@ -54,6 +55,8 @@ class ProcessLoader:
         self.workers = workers
         self.start = start
         self.pinned = pinned
+        self._pool: Optional[_ProcessPool] = None  # of the present iterator, if the consumer alone asks it
+        self._under_way: Deque[_PendingBatch] = deque()
 
     def __iter__(self) -> Iterator[Batch]:
         if not self.workers:
@@ -61,8 +64,23 @@ class ProcessLoader:
         depth = max(AHEAD, -(-self.workers // self.local_batch) + 1)
         slots = [self._shared_batch() for _ in range(depth + 1)]
         pool = _ProcessPool(self.data, slots, self.workers, self.start)
+        if not self.pinned:
+            self._pool = pool
         batches = self._read_in_processes(pool, slots)
         return prefetch_one(batches) if self.pinned else batches
+
+    def pending(self) -> Optional[int]:
+        """Return how many of the batches under way are not read; None where that is not known (pinned, no workers)."""
+        if self._pool is None:
+            return None
+        self._pool.take_reports()
+        return sum(batch.pieces_left > 0 for batch in self._under_way)
+
+    def settle(self, pending: int) -> None:
+        """Wait until at most so many batches are not read. They are read in their order. Raises what next() raises."""
+        if self._pool is not None:
+            for batch in itertools.islice(self._under_way, max(0, len(self._under_way) - pending)):
+                self._pool.finish(batch)
 
     def _read_here(self) -> Iterator[Batch]:
         for keys in self.sampler:
@@ -72,7 +90,7 @@ class ProcessLoader:
 
     def _read_in_processes(self, pool: _ProcessPool, slots: Sequence[Batch]) -> Iterator[Batch]:
         with contextlib.closing(pool):
-            under_way: Deque[_PendingBatch] = deque()
+            under_way = self._under_way = deque()
             for number, keys in enumerate(self.sampler):
                 under_way.append(pool.begin(number % len(slots), keys))
                 if len(under_way) == len(slots):
@@ -180,16 +198,24 @@ class _ProcessPool:
         # The others do the work of a process that ends while it is idle, so a batch that arrives is no sign.
         self._check_alive()
         while pending.pieces_left:
-            if not self._done.reader.poll(POLL_S):
+            if self._done.reader.poll(POLL_S):
+                self._take_report()  # perhaps of a later batch
+            else:
                 self._check_alive()
-                continue
-            done = self._done.reader.recv()  # perhaps of a later batch
-            of_slot = self._pending[done.slot]
-            assert of_slot is not None
-            of_slot.pieces_left -= 1
-            of_slot.error = of_slot.error or done.error
         if pending.error is not None:
             raise pending.error
+
+    def take_reports(self) -> None:
+        """Take all reports that are there, without waiting."""
+        while self._done.reader.poll():
+            self._take_report()
+
+    def _take_report(self) -> None:
+        done = self._done.reader.recv()
+        of_slot = self._pending[done.slot]
+        assert of_slot is not None
+        of_slot.pieces_left -= 1
+        of_slot.error = of_slot.error or done.error
 
     def _check_alive(self) -> None:
         exit_codes = [process.exitcode for process in self._processes if process.exitcode is not None]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import math
 import queue
 import threading
 import time
 import weakref
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
@@ -78,9 +79,22 @@ class ThreadLoader:
         self.workers = workers
         self.pinned = pinned
         self.ahead = ahead
+        self._under_way: Optional[Deque[PendingBatch]] = None  # of the present iterator, if threads fill
 
     def __iter__(self) -> Iterator[Batch]:
         return self._fill_in_threads() if self.workers else self._fill_here()
+
+    def pending(self) -> Optional[int]:
+        """Return how many of the batches under way are not filled; None before the first one, and without threads."""
+        if self._under_way is None:
+            return None
+        return sum(not all(sample.done() for sample in samples) for _, samples in self._under_way)
+
+    def settle(self, pending: int) -> None:
+        """Wait until at most so many batches are not filled. They are filled in their order."""
+        under_way = self._under_way or ()
+        for _, samples in itertools.islice(under_way, max(0, len(under_way) - pending)):
+            wait(samples)
 
     # No local variable of these two generators holds a batch: its memory is free as soon as the consumer drops it.
 
@@ -89,8 +103,11 @@ class ThreadLoader:
             yield self._filled(keys)
 
     def _fill_in_threads(self) -> Iterator[Batch]:
-        with contextlib.closing(_ThreadPool(self.data.fill, self.workers)) as pool:
+        with contextlib.ExitStack() as stack:
+            pool = stack.enter_context(contextlib.closing(_ThreadPool(self.data.fill, self.workers)))
             under_way: Deque[PendingBatch] = deque()
+            stack.callback(under_way.clear)
+            self._under_way = under_way
             for keys in self.sampler:
                 under_way.append(self._start(pool, keys))
                 while len(under_way) > self._depth(len(keys)):

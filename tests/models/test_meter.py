@@ -343,6 +343,14 @@ def test_windows_that_use_up_a_queue_are_a_warning(time, log, queued, warmup_ste
         assert "(0%, 0%, 44% of the time)" in warnings[0]
 
 
+def test_timed_batches_have_the_length_of_their_loader(time, log):
+    meter = meter_on(time, log)
+    assert len(meter.steps([1, 2, 3])) == 3
+    with pytest.raises(TypeError, match="has no len"):
+        len(meter.steps(loader(time, 0)))
+    assert next(meter.steps([7])) == 7
+
+
 # --- several ranks
 
 

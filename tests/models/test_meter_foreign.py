@@ -246,3 +246,34 @@ def test_torch_on_two_ranks(program):
     }  # fmt: skip
     assert not any(warning.startswith("one rank") for warning in summary["warnings"])
     assert {path.name for path in program.folder.glob("*.gz")} == {"steps-rank0.csv.gz", "steps-rank1.csv.gz"}
+
+
+READING_AHEAD = """
+import time, torch, meter
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        time.sleep({sample_s})
+        return torch.zeros(1)
+
+loader = torch.utils.data.DataLoader(Slow(), batch_size=1, num_workers=4, prefetch_factor=8)
+for step, batch in enumerate(meter.steps(loader{options})):
+    time.sleep(0.01 if step else 1.5)
+meter.finish()
+"""
+
+
+@pytest.mark.parametrize(
+    ("sample_s", "options", "warns"),
+    [
+        (0.06, ", windows=3, steps_per_window=25", True),  # four workers read a batch in 0.015 s, a step takes 0.01 s
+        (0.001, ", windows=3, steps_per_window=25", False),
+        (0.001, "", False),  # windows until the pass ends, where nothing is left to read
+    ],
+)
+def test_windows_that_use_what_torchs_loader_has_read_ahead_are_a_warning(program, sample_s, options, warns):
+    lines = program.run(READING_AHEAD.format(sample_s=sample_s, options=options))
+    (summary,) = of(lines, "hpcml_summary")
+    assert any(warning.startswith("read ahead: about ") for warning in summary["warnings"]) is warns, summary
