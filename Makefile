@@ -20,8 +20,8 @@ PIP   := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint 
 # tests wait more than they compute, so there are more workers than cores
 WORKERS ?= 6
 
-# a test that hangs shows where each of its threads is, and fails
-HANGS := -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true
+# a test that takes longer (with its fixtures) is stopped and fails; @pytest.mark.timeout(SECONDS) gives it more time
+HANGS := --timeout=300 --timeout-method=signal
 
 .PHONY: bench test lint check-host check-torch data clean help
 help:
@@ -65,17 +65,20 @@ check-torch:
 	  echo "make: this machine has AMD GPUs (/dev/kfd), and the torch on PyPI cannot use them. Load or install a ROCm build of torch, then:"; \
 	  echo "    make $(MAKECMDGOALS) SYSTEM_TORCH=1"; exit 2; fi
 
+# what stands behind `make bench` on the command line, with a blank before it
+TYPED := $(if $(MAKEOVERRIDES), $(strip $(MAKEOVERRIDES)))
+
 # A login node is shared by everybody: training does not belong there.
 check-host:
 	@if [ -z "$(FORCE)$$SLURM_JOB_ID$$PBS_JOBID" ]; then \
 	  if command -v sbatch >/dev/null 2>&1; then \
 	    echo "make: sbatch is here and this is no allocation, so this looks like a login node; nothing was run. On a compute node:"; \
-	    echo "    srun --nodes=1 --ntasks=1 --exclusive --time=00:30:00 --pty make bench"; \
-	    echo "(make bench FORCE=1 runs it here all the same)"; exit 2; \
+	    echo "    srun --nodes=1 --ntasks=1 --exclusive --time=00:30:00 --pty make bench$(TYPED)"; \
+	    echo "(make bench$(TYPED) FORCE=1 runs it here all the same)"; exit 2; \
 	  elif command -v qsub >/dev/null 2>&1; then \
 	    echo "make: qsub is here and this is no allocation, so this looks like a login node; nothing was run. On a compute node:"; \
-	    echo "    qsub -I -l select=1 -l walltime=00:30:00     and there: make bench"; \
-	    echo "(make bench FORCE=1 runs it here all the same)"; exit 2; \
+	    echo "    qsub -I -l select=1 -l walltime=00:30:00     and there: make bench$(TYPED)"; \
+	    echo "(make bench$(TYPED) FORCE=1 runs it here all the same)"; exit 2; \
 	  fi; fi
 
 clean:

@@ -17,13 +17,12 @@ import urllib3
 import platforms
 from platforms.job import ConfigError, RefusedError
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, resolve
-from tests.clusters.slurm import PROGRAMS, Cluster
+from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_daemons import ClusterError
 from tests.clusters.slurm_slots import slot
-from tests.clusters.sshd import require
 from tests.kubernetes_scenarios.stage import Stage, fake_stage, real_stage
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.crashed_workers"]
 
 # A shell starts what stands before a & with SIGINT ignored, and every process inherits that. The sessions that tests
 # start and interrupt would never end.
@@ -123,7 +122,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def slurm_cluster() -> Iterator[Cluster]:
     """One cluster a session, or a worker of xdist. A test takes `slurm`, which also mends what the test broke."""
-    require(*PROGRAMS)
     with slot() as (folder, port):
         cluster = Cluster(folder, port)
         try:

@@ -15,7 +15,7 @@ import pytest
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 
-pytestmark = [pytest.mark.real_slurm, pytest.mark.real_ssh]
+pytestmark = [pytest.mark.real_slurm, pytest.mark.real_ssh, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 600
 BENCHMARKS = ("resnet50", "cosmoflow", "deepcam")

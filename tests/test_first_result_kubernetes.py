@@ -17,7 +17,7 @@ from tests.fake_kubernetes.node.logs import parsed
 from tests.kubernetes_scenarios.command_line_user import CommandLineUser
 from tests.kubernetes_scenarios.stage import IMAGE, Stage, fake_stage
 
-pytestmark = pytest.mark.live_k8s
+pytestmark = [pytest.mark.live_k8s, pytest.mark.timeout(900)]
 
 CHOSEN = "gbs32 and (jobs and not resnet50 or pods and resnet50 or here and cosmoflow)"
 ON_JOB, ON_POD, ON_PODS, HERE = (

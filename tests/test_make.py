@@ -42,6 +42,14 @@ def test_a_login_node_is_refused_with_the_line_to_type(tmp_path, command, line):
     assert "make bench FORCE=1" in refused.stdout
 
 
+def test_the_line_to_type_has_the_variables_that_were_typed(tmp_path):
+    for command in ("sbatch", "qsub"):
+        refused = make(tmp_path, "check-host", "SIZE=smoke", "ARGS=-k tuned", command=command)
+        for typed in ("SIZE=smoke", r"ARGS=-k\ tuned"):
+            assert refused.stdout.count(typed) == 2
+        (tmp_path / "bin" / command).unlink()
+
+
 def test_an_allocation_and_force_and_other_machines_pass(tmp_path):
     assert make(tmp_path, "check-host").returncode == 0
     assert make(tmp_path, "check-host", command="sbatch", SLURM_JOB_ID="7").returncode == 0

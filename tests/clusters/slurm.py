@@ -35,6 +35,7 @@ PORT = 17000
 # base ports of two clusters are at least this far apart
 PORTS = 20
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "mariadb-install-db")
+INSTALL = "apt-get install slurmctld slurmd slurmdbd slurm-client munge mariadb-server"
 # of sinfo %T: a node that takes jobs or will after the ones it has
 WELL = {"idle", "allocated", "mixed", "completing", "reserved", "planned"}
 

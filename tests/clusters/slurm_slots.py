@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from tests.clusters.slurm import PORTS, Cluster
+from tests.clusters.slurm import INSTALL, PORTS, PROGRAMS, Cluster
 from tests.clusters.slurm_daemons import ClusterError, listening_ports
+from tests.clusters.sshd import require
 
 FIRST_PORT = 17400
 SLOTS = 16
@@ -20,7 +21,7 @@ SLOTS = 16
 
 @contextlib.contextmanager
 def slot() -> Iterator[tuple[Path, int]]:
-    """An empty folder and its base port, ours until the end.
+    """An empty folder and its base port, ours until the end. A test is skipped where Slurm's programs are missing.
 
     The folders have fixed names, so that a cluster whose session was killed is found here and ended. The lock goes with
     the process that holds it, however that ends.
@@ -28,6 +29,7 @@ def slot() -> Iterator[tuple[Path, int]]:
     Raises:
         ClusterError: all of them are in use.
     """
+    require(*PROGRAMS, install=INSTALL)
     home = Path(tempfile.gettempdir()) / f"hpc-ml-bench-slurm-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
     if home.stat().st_uid != os.getuid():

@@ -21,11 +21,11 @@ PATIENCE_S = 60.0
 PASSPHRASE = "correct horse"
 
 
-def require(*programs: str) -> None:
+def require(*programs: str, install: str = "apt-get install openssh-server openssh-client") -> None:
     """Skip where one of the programs is not installed; with HPC_ML_BENCH_REQUIRE_REAL=1 that is a failure."""
     for program in programs:
         if not find(program):
-            reason = f"{program} is not installed"
+            reason = f"{program} is not installed ({install})"
             if os.environ.get("HPC_ML_BENCH_REQUIRE_REAL") == "1":
                 pytest.fail(reason)
             pytest.skip(reason)
@@ -174,6 +174,7 @@ class Sshd:
 
 def make_key(path: Path, passphrase: str = "") -> Path:
     """An Ed25519 key, PATH and PATH.pub; the one that is there if there is one."""
+    require("ssh-keygen")
     if not path.exists():
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", path.name, "-f", str(path)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

@@ -25,7 +25,7 @@ from tests.clusters.slurm import Cluster
 from tests.pipeline.gitlab_ci_local import PATIENCE_S, ROOT, CentreProject, Pipeline
 from tests.waiting import until
 
-pytestmark = pytest.mark.real_slurm
+pytestmark = [pytest.mark.real_slurm, pytest.mark.timeout(900)]
 DAY_S = 86_400.0
 NOISE = (0.4, -0.7, 0.1, 0.9, -0.3, -0.9, 0.6, 0.2, -0.5, 0.8, -0.1, -0.8, 0.3, 0.7, -0.4, 0.5, -0.2, -0.6, 0.0, 1.0)
 PLATFORM = """\

@@ -710,7 +710,7 @@ SHELLS = (["sh"], ["bash"], ["bash", "--posix"], ["dash"], ["busybox", "sh"], ["
 OURS = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "MY_SLURM_X", "HOME")
 
 
-@pytest.mark.parametrize("shell", [words for words in SHELLS if shutil.which(words[0])], ids=" ".join)
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
 @pytest.mark.parametrize(
     ("script", "pays"),
     [
@@ -724,7 +724,9 @@ def test_only_who_pays_and_which_cluster_reach_slurm_from_the_environment(
     shell: list[str], script: str | None, pays: list[str]
 ) -> None:
     """Whatever stands in the values, and without a process: there is no PATH."""
-    program = shutil.which(shell[0]) or ""
+    program = shutil.which(shell[0])
+    if program is None:
+        pytest.skip(f"{shell[0]} is not installed")
     value = 'it\'s\nexport SLURM_CONF=x\nSLURM_B="$(false)" `false` \\'
     values = dict.fromkeys((*PERSONS, *OURS), value)
     lines = environment.UNSET_SLURM_VARIABLES if script is None else environment.submission_preamble(script)

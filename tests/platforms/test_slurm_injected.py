@@ -18,7 +18,7 @@ from reporting.history.envelope import Envelope
 from tests.clusters.slurm import Cluster
 from tests.injected import FAULTS, assert_named, envelope, training
 
-pytestmark = pytest.mark.real_slurm
+pytestmark = [pytest.mark.real_slurm, pytest.mark.timeout(900)]
 PATIENCE_S = 300.0
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = Layout(1, 1, "cpu")

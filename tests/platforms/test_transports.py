@@ -473,6 +473,7 @@ def test_a_name_that_does_not_exist_is_refused(to, server, tmp_path, kind):
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("text", [None, "Nonsense yes\n"])
 def test_a_configuration_that_cannot_be_read_is_refused_in_sshs_words(to, tmp_path, kind, text):
+    require("ssh")
     config = tmp_path / "config"
     if text:
         config.write_text(text)

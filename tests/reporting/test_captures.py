@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import captures
 
+pytestmark = pytest.mark.timeout(900)  # the fixture runs all commands of the pages
 RENEW = "python benchmarks/captures.py --texts-only renews them"
 
 

@@ -1,0 +1,53 @@
+"""A test that hangs, or that ends the process of its worker, fails by its name, and every other test runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+BAD = """
+import os, time, pytest
+
+@pytest.fixture
+def slow():
+    time.sleep(60)
+
+def test_first(): pass
+def test_that_kills_its_worker(): os.kill(os.getpid(), 9)
+def test_second(): pass
+def test_that_hangs(): time.sleep(60)
+def test_whose_fixture_hangs(slow): pass
+@pytest.mark.timeout(30)
+def test_that_takes_long(): time.sleep(1.5)
+def test_that_kills_another(): os.kill(os.getpid(), 9)
+def test_last(): pass
+"""
+
+
+def test_tests_that_hang_or_end_their_worker_are_named_and_all_others_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(test_bad=BAD, test_good="def test_1(): pass\ndef test_2(): pass")
+    makefile = (ROOT / "Makefile").read_text()
+    options = re.search(r"-n \$\(WORKERS\) (.*) \$\(HANGS\)", makefile, re.MULTILINE)
+    hangs = re.search(r"^HANGS := (.*)", makefile, re.MULTILINE)
+    assert options is not None
+    assert hangs is not None
+    words = [*options[1].split(), *re.sub(r"--timeout=\d+", "--timeout=1", hangs[1]).split()]
+    result = pytester.runpytest_subprocess("-p", "tests.crashed_workers", "-n", "2", *words, timeout=120)
+    assert result.parseoutcomes() == {"passed": 6, "failed": 3, "errors": 1}
+    result.stdout.fnmatch_lines_random(
+        [
+            "*crashed while running 'test_bad.py::test_that_kills_its_worker'",
+            "*crashed while running 'test_bad.py::test_that_kills_another'",
+            "FAILED test_bad.py::test_that_hangs*Timeout*",
+            "ERROR test_bad.py::test_whose_fixture_hangs*Timeout*",
+        ]
+    )
