@@ -8,7 +8,8 @@ machine's drift. A trial begins at a random run, goes on at the beginning after 
 after the other as those of A and B. B is made slower by a known effect. The number of a run is that of its judged
 stretch. With `--stretches 3` three recorded runs are one run of three stretches, as a run of the size `quick` has five.
 
-- blocks: as `pytest --ab` does it, at most 16 blocks of four runs, or exactly 32 as with `--blocks 32`.
+- blocks: as `pytest --ab` does it, at most 16 blocks of four runs, or exactly 32 as with `--blocks 32`; also of values
+  that are rounded to 1 % and .1 % of the first one.
 - one run each: B's run against A's, at another time of the recording; slower by more than 5 or 2 % is "found". The
   number is the mean of the rounds, as in `pytest --benchmark-compare-fail=mean:5%`, or the judged stretch.
 - two sessions: 32 runs of A, and 32 of B that begin at least a quarter of the recording later; Welch's t at 1 %.
@@ -100,11 +101,12 @@ class Trial:
 Method = Callable[[Recording, random.Random, float], Trial]
 
 
-def in_blocks(order: str, planned: int | None = None) -> Method:
+def in_blocks(order: str, planned: int | None = None, rounded: float = 0.0) -> Method:
     """Blocks in this order: `drawn` as the suite does it, `alternating`, or always `ABBA`.
 
     Args:
         planned: exactly so many; None for as many as it takes, at most 16.
+        rounded: to which fraction of the first run's the values are rounded; 0 for as they are.
     """
     most = planned or blocks.MOST_BLOCKS
     looks = [planned] if planned else [look.blocks for look in blocks.LOOKS]
@@ -115,7 +117,7 @@ def in_blocks(order: str, planned: int | None = None) -> Method:
         found: list[Block] = []
         for number in range(1, most + 1):
             four = [run.throughput for run in runs[4 * number - 4 : 4 * number]]
-            found.append(_block(number, _order(order, test, number), four, effect))
+            found.append(_block(number, _order(order, test, number), four, effect, rounded * runs[0].throughput))
         for count in looks:
             judgement = judge(found[:count], planned=planned)
             if judgement.decision is not ArmsAnswer.UNDECIDED:
@@ -131,9 +133,12 @@ def _order(order: str, test: str, number: int) -> str:
     return blocks.ORDERS[(number - 1) % 2] if order == "alternating" else order
 
 
-def _block(number: int, order: str, four: Sequence[float], effect: float) -> Block:
+def _block(number: int, order: str, four: Sequence[float], effect: float, step: float = 0.0) -> Block:
+    """A block with this effect; its values are multiples of `step`, unless that is 0."""
     of_a = [value for arm, value in zip(order, four, strict=True) if arm == "A"]
     of_b = [value * (1 + effect) for arm, value in zip(order, four, strict=True) if arm == "B"]
+    if step:
+        of_a, of_b = ([step * round(value / step) for value in values] for values in (of_a, of_b))
     return Block(number, ("here",), (of_a[0], of_a[1]), (of_b[0], of_b[1]))
 
 
@@ -266,6 +271,8 @@ def main() -> int:
     methods: dict[str, Method] = {
         "blocks": in_blocks(options.order),
         "32 blocks": in_blocks(options.order, 32),
+        "blocks, rounded to 1 %": in_blocks(options.order, rounded=0.01),
+        "blocks, rounded to .1 %": in_blocks(options.order, rounded=0.001),
         "one run each, 5 %": one_run_each(0.05, lambda run: run.throughput),
         "one run each, 2 %": one_run_each(0.02, lambda run: run.throughput),
         "one run each, mean of rounds, 5 %": one_run_each(0.05, lambda run: run.mean_throughput),
@@ -279,7 +286,7 @@ def main() -> int:
         trials = replay(recording, methods, options.trials, options.seed)
         print_table(trials)
         print_blocks(trials["blocks"])
-        wrong = max(wrong, share(trials["blocks"][0]))
+        wrong = max(wrong, *(share(trials[name][0]) for name in methods if name.startswith("blocks")))
     return 1 if wrong > blocks.WRONG + 3 * math.sqrt(blocks.WRONG / options.trials) else 0
 
 

@@ -8,6 +8,7 @@ benchmarks/ab_trials.py shows what the rule finds on a real machine and how ofte
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from reporting.compare.student import quantile
 
 NORMAL_PER_MAD = 1.4826  # makes the median absolute deviation of normal noise its standard deviation
 FARTHEST = 3.0  # scales; a difference that is larger counts as this large
+SAME = 1e-9  # logarithms that differ by less are of the same value, computed in another way
 LEAST_NOISE = 0.001  # of a block: the differences of few blocks may agree by luck
 WRONG = 0.01  # how often a verdict is given where there is no difference, in all looks together and both directions
 OUTSIDE = 0.05  # how often an interval misses the true change, in all looks together
@@ -135,7 +137,7 @@ class Judgement:
         count = len(self.blocks)
         together = (between + within) / (3 * count - 1)
         alone = between / (count - 1) if count > 1 else 0.0
-        return max(math.sqrt(max(together, alone)), LEAST_NOISE)
+        return max(math.sqrt(max(together, alone)), LEAST_NOISE, self._resolution / math.sqrt(12))
 
     @property
     def error(self) -> float:
@@ -168,7 +170,19 @@ class Judgement:
         """The scaled median absolute deviation of the values and repeats of all blocks."""
         distances = [abs(block.value - self._centre) for block in self.blocks]
         distances += [abs(repeat) for block in self.blocks for repeat in block.repeats]
-        return NORMAL_PER_MAD * median(distances)
+        return max(NORMAL_PER_MAD * median(distances), self._resolution)
+
+    @cached_property
+    def _resolution(self) -> float:
+        """The smallest step between two values of an arm: what they are rounded to, if they are.
+
+        Rounding makes many values equal, so that they seem to vary less than they do. Where nothing is rounded the
+        smallest of many steps is tiny.
+        """
+        of_a = sorted(math.log(value) for block in self.blocks for value in block.a)
+        of_b = sorted(math.log(value) for block in self.blocks for value in block.b)
+        steps = [after - before for arm in (of_a, of_b) for before, after in itertools.pairwise(arm)]
+        return min((step for step in steps if step > SAME), default=0.0)
 
 
 def judge(
