@@ -43,6 +43,13 @@ def attainable_flops(ranks: Ranks, accelerator: Accelerator, dtype: str) -> floa
     return sum(rate or 0.0 for rate in rates)
 
 
+def product_flops(ranks: Ranks, accelerator: Accelerator, dtype: str) -> float:
+    """Return what all ranks reach in matrix products, all at the same time, in FLOP/s; 0 where it is not measured."""
+    ranks.barrier()
+    rates = ranks.gather(accelerator.product_flops(dtype))
+    return sum(rate or 0.0 for rate in rates)
+
+
 # --- the data: is it this benchmark's? --------------------------------------------------------------------------------
 
 MOST_SAMPLES = 4  # of the first batch

@@ -601,6 +601,7 @@ class Meter:
         health: Any = None,
         contention: Any = None,
         attainable_flops: float | None = None,
+        product_flops: float | None = None,
         compile_s: float | None = None,
         compile_cache: str | None = None,
         warnings: Sequence[str] = (),
@@ -610,6 +611,7 @@ class Meter:
         """Combine the ranks, check, and write windows, problems, summary and end.
 
         attainable_flops: what all devices together reached in plain kernels, in FLOP/s; None: not measured.
+        product_flops: and in matrix products, by the clock on the wall, as the windows are timed.
         compile_cache: "hit" if a compiled program was found, "miss" if this rank made it; None: unknown.
         Return the exit code, GATE_EXIT_CODE if a gate failed. It is the same on every rank, and returned only after
         rank 0 has written the last line.
@@ -646,6 +648,7 @@ class Meter:
             "health": health,
             "contention": contention,
             "attainable_flops": attainable_flops,
+            "product_flops": product_flops,
             "input_std": input_std,
         }
         caches = {rank["compile_cache"] for rank in ranks} - {None}

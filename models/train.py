@@ -74,6 +74,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     # Before: is each rank on a device of its own, and what do all devices reach at the same time?
     checks.check_devices_differ(ranks, accelerator)
     attainable_before = checks.attainable_flops(ranks, accelerator, request.dtype)
+    products_before = checks.product_flops(ranks, accelerator, request.dtype)
 
     # Model, optimiser and loader: forward, backward and update belong together, because some devices compile them to
     # one program. CPUs and GPUs: models/steps/eager.py.
@@ -89,6 +90,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     # After: are the numbers those of this benchmark on an undisturbed machine? A failed check is a gate in the log,
     # a doubt is a warning.
     attainable_after = checks.attainable_flops(ranks, accelerator, request.dtype)
+    products_after = checks.product_flops(ranks, accelerator, request.dtype)
     model = trained_model(step, setup, ranks)
     parameters_identical = None
     if model is not None:
@@ -111,6 +113,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
         },
         contention=others.value,
         attainable_flops=max(attainable_before, attainable_after) or None,
+        product_flops=max(products_before, products_after) or None,
         compile_s=step.compile_s,
         compile_cache=step.compile_cache,
         warnings=setup.warnings,

@@ -72,6 +72,10 @@ class Accelerator(Protocol):
         """
         ...
 
+    def product_flops(self, dtype: str) -> Optional[float]:
+        """Measure what this rank's share of the device reaches in matrix products, in FLOP/s; None: not measured."""
+        ...
+
     def facts(self, dtype: str) -> Dict[str, object]:
         """Return the `device` part of hpcml_start (docs/wire.md)."""
         ...
@@ -152,6 +156,9 @@ class DrivenByProgram:
         """Do nothing: the last call of a window returns when its loss is there."""
 
     def attainable_flops(self, dtype: str) -> Optional[float]:
+        return None
+
+    def product_flops(self, dtype: str) -> Optional[float]:
         return None
 
     def identity(self) -> Optional[str]:

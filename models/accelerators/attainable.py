@@ -15,6 +15,8 @@ import torch
 
 LEAST_REPETITIONS = 3  # of a kernel
 KERNEL_S = 0.05  # how long each kernel is repeated
+PRODUCT_S = 0.1  # how long a product of all threads is repeated
+SMALL_PRODUCT, LARGE_PRODUCT = 1024, 4096  # rows of its matrices: enough work for few threads, and for many
 # bf16 is measured in fp32 too: where bf16 is emulated, the parts that autocast leaves in fp32 may be faster.
 DTYPES = {"bf16": (torch.bfloat16, torch.float32)}
 
@@ -41,6 +43,22 @@ def attainable_flops(dtype: str, threads: int, kernel_s: float = KERNEL_S) -> fl
         worker.join()
     torch.set_num_threads(threads_before)
     return sum(rates)
+
+
+def product_flops(dtype: str, threads: int, product_s: float = PRODUCT_S) -> float:
+    """Return the FLOP/s of all threads together in one large matrix product after the other, by the clock on the wall.
+
+    That is how a training step computes and is timed, so its FLOP/s are compared with these. They are no bound.
+    """
+    compute, flop = _product(DTYPES.get(dtype, (torch.float32,))[0], SMALL_PRODUCT if threads < 16 else LARGE_PRODUCT)
+    with torch.no_grad():
+        compute()  # the first one also gets memory
+        begin_s = time.perf_counter()
+        products = 0
+        while not products or time.perf_counter() - begin_s < product_s:
+            compute()
+            products += 1
+        return products * flop / (time.perf_counter() - begin_s)
 
 
 class Kernel(NamedTuple):

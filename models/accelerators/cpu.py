@@ -13,7 +13,7 @@ import torch
 
 from models import host, meter
 from models.accelerators import OneDevicePerRank
-from models.accelerators.attainable import attainable_flops
+from models.accelerators.attainable import attainable_flops, product_flops
 from models.accelerators.peaks import cpu_bound
 from models.errors import ImpossibleRequest
 from models.world import World
@@ -105,6 +105,9 @@ class Cpu(OneDevicePerRank):
 
     def attainable_flops(self, dtype: str) -> Optional[float]:
         return attainable_flops(dtype, min(torch.get_num_threads(), host.own_cores()))
+
+    def product_flops(self, dtype: str) -> Optional[float]:
+        return product_flops(dtype, torch.get_num_threads())
 
     def facts(self, dtype: str) -> Dict[str, object]:
         return {

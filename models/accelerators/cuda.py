@@ -124,6 +124,9 @@ class Cuda(OneDevicePerRank):
     def attainable_flops(self, dtype: str) -> Optional[float]:
         return None  # the data sheet has the peak
 
+    def product_flops(self, dtype: str) -> Optional[float]:
+        return None
+
     def facts(self, dtype: str) -> Dict[str, object]:
         return {
             "type": self.type,

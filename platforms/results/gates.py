@@ -316,14 +316,14 @@ def _check_physics(run: Run, spec: JobSpec | None) -> Iterator[Problem]:
         yield "identity", f"the three numbers disagree by {gap:.1%} (limit {IDENTITY_LIMIT:.0%}): {why}"
     peak = number(part(run.start, "device").get("peak_flops"))
     work = number(run.summary.get("flop_per_sample"))
-    devices = _devices_of_peak(run.start, spec)
+    devices = devices_of_peak(run.start, spec)
     rate = compute or effective  # without a split: computing was at least as fast as what came out
     if peak and work and devices and rate * work > peak * devices:
         unit = "node(s)" if part(run.start, "device").get("type") == "cpu" else "devices"
         yield "roofline", f"{rate * work:.4g} FLOP/s are more than {devices:g} {unit} can do ({peak:.4g} each)"
 
 
-def _devices_of_peak(start: Mapping[str, object], spec: JobSpec | None) -> float | None:
+def devices_of_peak(start: Mapping[str, object], spec: JobSpec | None) -> float | None:
     """How many devices the job has, of which `peak_flops` is that of one; on CPUs it is that of a node."""
     if part(start, "device").get("type") == "cpu":
         return spec.layout.nodes if spec else number(part(start, "world").get("hosts")) or 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from platforms.job import Run
+from platforms.results import gates
 from reporting.tables import row as cells
 from reporting.tables.row import Row, number, part, percent, workload
 
@@ -26,6 +27,7 @@ IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
 )
 OURS = ("compute thr.", "compute fr.", "effective thr.", "spread")
 FOREIGN = ("metric", "value", "unit")
+DISTURBED = ("not alone", "a virtual machine")  # begins the warning of a job whose cores others used
 NUMBERS = (*OURS, "value")
 AGAINST_PIN = "against pin"
 WARNINGS = "warnings"
@@ -84,7 +86,7 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     headings = (*IDENTITY, *OURS, AGAINST_PIN, WARNINGS)
     title = f"{name}: throughputs in samples/s over all devices, spread within the job"
     runs = [row.run for row in rows]
-    return _table(title, headings, texts, [*bounds(runs), *shares_of_attainable(runs), *warnings.notes])
+    return _table(title, headings, texts, [*bounds(runs), *shares_of_peak(runs), *warnings.notes])
 
 
 def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
@@ -178,13 +180,37 @@ def _range(shares: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def shares_of_attainable(runs: Sequence[Run]) -> list[str]:
-    """One line on how near computing comes to what the same cores reach in plain kernels, where that was measured."""
-    shares = []
+def shares_of_peak(runs: Sequence[Run]) -> list[str]:
+    """How near computing comes to the data sheet's peak, and to matrix products on the same cores: a line each.
+
+    Both are shares of the FLOP/s of all windows, and are left out where others used the machine in that time.
+    """
+    of_peak = []
+    of_products = []
+    limits = set()
     for run in runs:
-        work, attainable = run.summary.get("flop_per_sample"), run.summary.get("attainable_flops")
-        if isinstance(work, int | float) and isinstance(attainable, int | float) and run.compute_throughput:
-            shares.append(run.compute_throughput * work / attainable)
-    if not shares:
-        return []
-    return [f"computing at {_range(shares)} of what plain products and convolutions reach on the same cores"]
+        work = gates.number(run.summary.get("flop_per_sample"))
+        if not work or not run.compute_throughput or any(text.startswith(DISTURBED) for text in run.warnings):
+            continue
+        device = part(run, "device")
+        peak = gates.number(device.get("peak_flops"))
+        devices = gates.devices_of_peak(run.start, None)
+        if peak and devices and str(device.get("peak_is")).startswith("data sheet"):
+            of_peak.append(min(1.0, run.compute_throughput * work / (peak * devices)))  # the gate refuses what is above
+            health = gates.part(gates.part(run.summary, "health"), "before")
+            limits.add(gates.number(health.get("power_limit_w")))
+        products = gates.number(run.summary.get("product_flops"))
+        if products:
+            of_products.append(run.compute_throughput * work / products)
+    lines = []
+    if of_peak:
+        watts = sorted(limit for limit in limits if limit)
+        limit = f" (power limit {' or '.join(f'{each:.0f}' for each in watts)} W)" if watts else ""
+        lines.append(f"computing at {_at(of_peak)} of the peak in the data sheet{limit}")
+    if of_products:
+        lines.append(f"computing at {_at(of_products)} of what matrix products reach on the same cores")
+    return lines
+
+
+def _at(shares: Sequence[float]) -> str:
+    return "less than 1%" if max(shares) < 0.005 else _range(shares)

@@ -78,6 +78,7 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
     assert summary["flop_per_sample"] == pytest.approx(507_936_768)
     assert summary["peak_memory_bytes"] > 300e6  # parameters, gradients and momentum alone
     assert summary["attainable_flops"] > summary["compute_throughput"] * summary["flop_per_sample"] / 1.5
+    assert summary["product_flops"] > 1e9
     assert end["exit_code"] == 0
     assert alone.values("hpcml_problem") == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from platforms.job import Metric, Run, Window
 from reporting.gate.verdict import Kind, Verdict
-from reporting.tables.grouped import bounds, shares_of_attainable, tables_of
+from reporting.tables.grouped import bounds, shares_of_peak, tables_of
 from reporting.tables.markdown import markdown
 from reporting.tables.row import Row
 from reporting.tables.text import text
@@ -96,14 +96,26 @@ def test_what_bounds_it(stalls: list[float], said: str) -> None:
     assert bounds([run("cosmoflow", stall) for stall in stalls]) == [said]
 
 
-def test_how_near_computing_comes_to_plain_kernels() -> None:
+def test_how_near_computing_comes_to_matrix_products() -> None:
     one = run("cosmoflow", 0.0)  # 2 samples/s while computing
-    near, far = (replace(one, summary={"flop_per_sample": 30.0, "attainable_flops": most}) for most in (80.0, 240.0))
-    assert shares_of_attainable([near, far, one]) == [
-        "computing at 25% to 75% of what plain products and convolutions reach on the same cores"
-    ]
-    assert shares_of_attainable([one]) == []
-    assert shares_of_attainable([near])[0] in tables([near])
+    near, far = (replace(one, summary={"flop_per_sample": 30.0, "product_flops": most}) for most in (48.0, 240.0))
+    end = "of what matrix products reach on the same cores"
+    assert shares_of_peak([near, far, one]) == [f"computing at 25% to 125% {end}"]  # no bound, so no limit of 100 %
+    assert shares_of_peak([one]) == []
+    assert shares_of_peak([near])[0] in tables([near])
+    slow = replace(one, summary={"flop_per_sample": 30.0, "product_flops": 1e6})
+    assert shares_of_peak([slow]) == [f"computing at less than 1% {end}"]
+    assert shares_of_peak([replace(near, warnings=("not alone: others used 1.0 of the 2 core(s) of this job",))]) == []
+
+
+def test_how_near_computing_comes_to_the_data_sheets_peak() -> None:
+    one = run("cosmoflow", 0.0)  # 2 samples/s while computing
+    gpu = {"device": {"type": "cuda", "peak_flops": 50.0, "peak_is": "data sheet, dense"}, "world": {"size": 2}}
+    summary = {"flop_per_sample": 30.0, "health": {"before": {"power_limit_w": 400.0}}}
+    of_two = replace(one, start={**one.start, **gpu}, summary=summary)
+    assert shares_of_peak([of_two]) == ["computing at 60% of the peak in the data sheet (power limit 400 W)"]
+    bound = {**gpu, "device": {**gpu["device"], "peak_is": "bound of the node"}}
+    assert shares_of_peak([replace(of_two, start={**one.start, **bound})]) == []
 
 
 def test_numbers_that_cannot_be_had_are_empty_cells_with_their_reason_below() -> None:
@@ -117,7 +129,7 @@ def test_numbers_that_cannot_be_had_are_empty_cells_with_their_reason_below() ->
         ["-", "-", "2.00", "0.0%", "[1]", "[2]"],
     ]
     assert lines[-2:] == ["[1] slow path", f"[2] no compute throughput and no compute fraction: {reason}"]
-    assert bounds([one]) == shares_of_attainable([one]) == []
+    assert bounds([one]) == shares_of_peak([one]) == []
     shown = "\n".join(markdown(tables_of([Row(one)])))
     assert "| - | - | 2.00 |" in shown
     assert r"its \<own> nodes feed it" in shown
