@@ -301,3 +301,34 @@ def test_a_stopped_jobs_objects_are_kept_with_their_events(space: Namespace) -> 
     space.until("stuck", State.IMAGE)
     kept = list(yaml.safe_load_all((space.folder("stuck") / "objects.yaml").read_text()))
     assert [each["kind"] for each in kept] == ["Pod", "Event"]
+
+
+def lists(kube: Kube, plural: str) -> int:
+    asked = [each for each in kube.requests if each.method == "GET" and each.path.endswith(f"/{plural}")]
+    return sum(not each.watches for each in asked)
+
+
+def test_forty_successes_do_not_list_the_events_again(space: Namespace) -> None:
+    names = [f"j{number}" for number in range(40)]
+    for name in names:
+        space.add(name, RUNS)
+    space.look()
+    for number, name in enumerate(names):
+        space.becomes(name, DONE)
+        space.until(name, State.SUCCEEDED)
+        space.now_s = space.now_s + 0.5 if number % 2 else space.now_s
+    assert lists(space.kube, "events") <= 1 + 10 / EXPLANATION_AGE_S
+
+
+def test_a_poll_lists_the_events_once_however_many_jobs_have_failed(space: Namespace) -> None:
+    space.add("waits", {"phase": "Pending", "containerStatuses": []})
+    for number in range(40):
+        space.add(f"j{number}", RUNS)
+    space.look()
+    before = lists(space.kube, "events")
+    for number in range(40):
+        space.becomes(f"j{number}", EXITED)
+    polls = 0
+    while any(status.state is State.RUNNING for status in space.look(EXPLANATION_AGE_S).values()):
+        polls += 1
+    assert lists(space.kube, "events") - before <= polls + 1

@@ -14,6 +14,7 @@ from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.informer import shared_informer
 from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.log.job_log import JobLog
+from platforms.schedulers.kubernetes.objects.pod_history import deletion_requested_s
 from platforms.schedulers.kubernetes.snapshot import SnapshotReader
 from platforms.schedulers.kubernetes.status import kinds
 from platforms.schedulers.kubernetes.status.judge import JobVerdict, Observation, judge
@@ -50,18 +51,22 @@ class Cluster:
     def status(self, jobs: Sequence[JobRecord], *, stop: bool = True) -> dict[str, Status]:
         """Return the status of each job by id.
 
-        Before a job counts as ended, everything is listed again, once for all jobs. With `stop`, the pods of failed
-        jobs are stopped.
+        Before a job counts as ended, our objects are listed again, once for all jobs. What explains an end is listed
+        once, too, and not for jobs that have plainly succeeded. With `stop`, the pods of failed jobs are stopped.
 
         Raises AwayError, LoginNeeded; RefusedError when our objects may not be listed.
         """
+        self._snapshots.begin_poll()
         live = [job for job in jobs if job.ended is None]
         verdicts = self._judge(live)
-        if not _has_new_end(live, verdicts) and _needs_explanation(live, verdicts):
+        if not _new_ends(live, verdicts) and _needs_explanation(live, verdicts):
             # Explanations are some seconds old, so an end that follows from them is confirmed below.
             verdicts = self._judge(live, explain=True)
-        if _has_new_end(live, verdicts):
+        if _new_ends(live, verdicts):
             verdicts = self._judge(live, fresh=True, explain=True)
+        if any(not _plainly_succeeded(*end) for end in _new_ends(live, verdicts)):
+            self._snapshots.forget_explanations()  # an old reason would explain a new end wrongly
+            verdicts = self._judge(live, explain=True)
         statuses = {}
         for job in live:
             job.timers.next_round()
@@ -151,14 +156,22 @@ class Cluster:
             return stopping_s <= limit_s
 
 
-def _has_new_end(jobs: Sequence[JobRecord], verdicts: Verdicts) -> bool:
-    """Say whether a job seems to have ended that had not ended before."""
+def _new_ends(jobs: Sequence[JobRecord], verdicts: Verdicts) -> list[tuple[Observation, JobVerdict]]:
+    """Return the verdicts on jobs that seem to have ended and had not ended before."""
+    ends = []
     for job in jobs:
         if job.failed is None and job.submitted.job_id in verdicts:
-            _observation, verdict = verdicts[job.submitted.job_id]
+            observation, verdict = verdicts[job.submitted.job_id]
             if verdict.final or verdict.stop:
-                return True
-    return False
+                ends.append((observation, verdict))
+    return ends
+
+
+def _plainly_succeeded(observation: Observation, verdict: JobVerdict) -> bool:
+    """Say whether a job has succeeded and nothing of it was deleted, so that no event can say anything else."""
+    if verdict.status.state is not State.SUCCEEDED or observation.root is None or observation.gone_pods:
+        return False
+    return all(deletion_requested_s(tree) is None for tree in (observation.root, *observation.pods))
 
 
 def _needs_explanation(jobs: Sequence[JobRecord], verdicts: Verdicts) -> bool:

@@ -42,13 +42,15 @@ class SnapshotReader:
         self._clock = clock
         self._queues = QueuePositions(client, clock)
         self._explanations: dict[str, tuple[float, Sequence[Object]]] = {}  # by resource: when it was listed, and what
+        self._listed_now: set[str] = set()  # the resources of these that this poll has listed
         self._retry_s: dict[str, float] = {}  # by resource that could not be listed: when to try again
         self.unseen: dict[str, Status] = {}  # by job id: why the last look could not show the job
 
     def look(self, jobs: Sequence[JobRecord], *, fresh: bool = False, explain: bool = False) -> dict[str, Observation]:
         """Observe jobs; the result holds them by job id, without the jobs that `unseen` holds then.
 
-        `fresh` lists all of our objects again. `explain` also lists what is not ours and explains their states.
+        `fresh` lists all of our objects again. `explain` also lists what is not ours and explains their states, unless
+        it was listed some seconds ago.
 
         Raises AwayError and LoginNeeded, and RefusedError when pods may not be listed.
         """
@@ -59,8 +61,6 @@ class SnapshotReader:
         events: Sequence[Object] = ()
         workloads: Mapping[str, Object] = {}
         if explain:
-            if fresh:
-                self._explanations.clear()  # an old reason would explain a new end wrongly
             events = self._list_explanation(EVENTS.plural, lambda: EVENTS)
             if any(kueue.queue_of(job.root) for job in seen):
                 workloads = kueue.by_owner(self._list_explanation("workloads", self._workload_resource))
@@ -70,6 +70,15 @@ class SnapshotReader:
                 job, view, pods.get(job.name, []), gone_pods.get(job.name, []), events, workloads
             )
         return observations
+
+    def begin_poll(self) -> None:
+        """Every kind that explains states may be listed once from now on."""
+        self._listed_now.clear()
+
+    def forget_explanations(self) -> None:
+        """Have the explanations that this poll has not listed itself listed when they are needed next."""
+        for plural in self._explanations.keys() - self._listed_now:
+            del self._explanations[plural]
 
     def _view(self, jobs: Sequence[JobRecord], max_age_s: float) -> NamespaceObjects:
         """All our objects. If a kind other than pods cannot be listed, only the jobs of that kind are `unseen`."""
@@ -177,6 +186,7 @@ class SnapshotReader:
             else:
                 listed_s = now
                 self._explanations[plural] = (listed_s, objects)
+                self._listed_now.add(plural)
         return objects if now - listed_s < REFUSED_S else ()
 
 
