@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.platforms.kubernetes_objects import (
     MORE,
     PYTORCH,
     QUEUE,
+    RECORDED,
     Json,
     conditions,
     disrupted,
@@ -394,7 +396,7 @@ def test_pod_templates_are_found_wherever_they_sit() -> None:
 
 def test_a_job_is_queued_until_kueue_admits_it() -> None:
     assert look(queued(), waited=LONG).status.reason == "Kueue (queue q) has not let it start yet"
-    fresh = look(queued(), workload=workload(), waited=LONG)
+    fresh = look(queued(), workload=workload())
     assert (fresh.status.state, fresh.status.reason) == (State.QUEUED, "Kueue (queue q): has not looked at it yet")
     reserved = workload(("QuotaReserved", "True", "QuotaReserved", "reserved in cq"))
     assert look(queued(), workload=reserved).status.state is State.QUEUED
@@ -404,11 +406,53 @@ def test_a_job_is_queued_until_kueue_admits_it() -> None:
     assert look(queued(suspend=False), pod(running()), workload=admitted).status.state is State.RUNNING
 
 
+def kueue_recorded(name: str) -> Json:
+    loaded: Json = json.loads((RECORDED / "kueue" / f"{name}.json").read_text())
+    return loaded
+
+
+def test_a_kueue_that_does_not_act_is_named_after_two_minutes() -> None:
+    down, uncovered = kueue_recorded("controller-down")["job"], kueue_recorded("uncovered")
+    admitted = workload(("QuotaReserved", "True", "", ""), ("Admitted", "True", "Admitted", ""))
+    command = "see whether its controller runs: kubectl --context it --namespace kueue-system get pods"
+    for root, seen, state, step in (
+        (down, {"without_workload": True}, State.QUEUED, "has made no Workload of it"),
+        (uncovered["job"], {"workload": uncovered["workload"]}, State.QUEUED, "has said nothing of it"),
+        (down, {"workload": workload(), "position": 1}, State.QUEUED, "has said nothing of it"),
+        (down, {"workload": admitted}, State.STARTING, "has admitted it and not resumed it"),
+    ):
+        seen["look_at_kueue"] = command.partition(": ")[2]
+        early, late = look(root, **seen, waited=119.0).status, look(root, **seen, waited=120.0).status
+        assert (early.state, late.state) == (state, state)
+        assert "controller" not in early.reason
+        assert late.reason.startswith(f"Kueue (queue team) {step} for 120 s: {command}")
+
+
+def test_a_kueue_that_acts_is_not_blamed() -> None:
+    for seen in (
+        {},  # Workloads may not be listed
+        {"workload": workload(), "position": 2},  # behind others of a strict queue: Kueue itself tells the position
+        {"workload": workload(("QuotaReserved", "False", "WaitingForQuota", LESS))},
+        {"workload": workload(admissionChecks=[{"name": "a", "state": "Pending"}])},
+    ):
+        assert "controller" not in look(queued(), **seen, waited=LONG).status.reason
+    evicted = workload(("Evicted", "True", "Preempted", "words"))
+    assert "controller" not in look(queued(), workload=evicted, waited=LONG).status.reason
+
+
+@pytest.mark.parametrize("name", ["no-quota", "no-queue"])
+def test_a_recorded_queue_that_can_never_admit_ends_the_job(name: str) -> None:
+    seen = kueue_recorded(name)
+    assert look(seen["job"], workload=seen["workload"]).status.state is State.NEVER_ADMISSIBLE
+
+
+LACKS = "couldn't assign flavors to pod set main: resource nvidia.com/gpu unavailable in ClusterQueue"
 ADMISSIONS: list[Any] = [
     ("WaitingForQuota", LESS, State.QUEUED, State.QUEUED),
     ("ExceedsMaxQuota", MORE, State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
     ("Misconfigured", "LocalQueue q doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
     ("Misconfigured", "ClusterQueue cq doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("NoMatchingFlavor", LACKS, State.QUEUED, State.NEVER_ADMISSIBLE),
     ("NoMatchingFlavor", "flavor a doesn't match node affinity", State.QUEUED, State.NEVER_ADMISSIBLE),
     ("Suspended", "ClusterQueue cq is inactive", State.QUEUED, State.QUEUED),
     ("PendingEvaluation", "The workload is pending evaluation", State.QUEUED, State.QUEUED),
@@ -422,6 +466,7 @@ ADMISSIONS: list[Any] = [
     ("Pending", f"{MORE}; {LESS}", State.QUEUED, State.QUEUED),  # another flavour may do
     ("Inadmissible", "LocalQueue q doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
     ("Inadmissible", "ClusterQueue cq doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("Pending", LACKS, State.QUEUED, State.NEVER_ADMISSIBLE),
     ("Inadmissible", "LocalQueue q is inactive", State.QUEUED, State.QUEUED),
     ("SomethingNew", "words", State.QUEUED, State.QUEUED),
 ]  # fmt: skip

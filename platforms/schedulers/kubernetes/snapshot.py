@@ -59,11 +59,12 @@ class SnapshotReader:
         gone_pods = _pods_by_job(view.gone)
         seen = [job for job in jobs if job.submitted.job_id not in self.unseen]
         events: Sequence[Object] = ()
-        workloads: Mapping[str, Object] = {}
+        workloads: Mapping[str, Object] | None = None
         if explain:
-            events = self._list_explanation(EVENTS.plural, lambda: EVENTS)
+            events = self._list_explanation(EVENTS.plural, lambda: EVENTS) or ()
             if any(kueue.queue_of(job.root) for job in seen):
-                workloads = kueue.by_owner(self._list_explanation("workloads", self._workload_resource))
+                listed = self._list_explanation("workloads", self._workload_resource)
+                workloads = None if listed is None else kueue.by_owner(listed)
         observations = {}
         for job in seen:
             observations[job.submitted.job_id] = self._observe(
@@ -117,7 +118,7 @@ class SnapshotReader:
         pods: Sequence[Object],
         gone_pods: Sequence[Object],
         events: Sequence[Object],
-        workloads: Mapping[str, Object],
+        workloads: Mapping[str, Object] | None,
     ) -> Observation:
         key = (job.root["kind"], job.name)
         root = view.objects.get(key)
@@ -126,7 +127,7 @@ class SnapshotReader:
         if job.root["kind"] == "Pod":  # it is its own root, and has no other pods
             running_pods = [root] if root is not None else []
             pods = gone_pods = ()
-        workload = workloads.get(kueue.owner_key(root or gone_root or job.root))
+        workload = (workloads or {}).get(kueue.owner_key(root or gone_root or job.root))
         known = [root, view.gone.get(key), workload, *pods, *gone_pods]
         uids = {str(tree["metadata"]["uid"]) for tree in known if tree is not None}
         return Observation(
@@ -136,6 +137,8 @@ class SnapshotReader:
             gone_pods=tuple(gone_pods),
             histories=view.histories,
             workload=workload,
+            without_workload=workloads is not None and workload is None,
+            look_at_kueue=self._client.kubectl_command("get pods", namespace=kueue.NAMESPACE),
             events=tuple(event for event in events if _is_about(event, uids, job.name)),
             nodes=self._nodes(running_pods),
             waited_s=job.timers.waited,
@@ -153,21 +156,23 @@ class SnapshotReader:
         """The nodes that explain the states of these pods, by name."""
         if any(_finds_no_room(pod) for pod in pods):
             # All nodes: there may be none that is large enough.
-            return _by_name(self._list_explanation(NODES.plural, lambda: NODES, MOST_AGE_S))
+            return self._list_nodes(MOST_AGE_S)
         if any(_waits_for_named_nodes(pod) for pod in pods):
-            return _by_name(self._list_explanation(NODES.plural, lambda: NODES, NAMED_NODES_AGE_S))
+            return self._list_nodes(NAMED_NODES_AGE_S)
         names = {pod.get("spec", {}).get("nodeName") for pod in pods if _runs_and_is_not_ready(pod)}
         if not names:
             return {}
-        nodes = _by_name(self._list_explanation(NODES.plural, lambda: NODES))
-        return {name: node for name, node in nodes.items() if name in names}
+        return {name: node for name, node in self._list_nodes(EXPLANATION_AGE_S).items() if name in names}
+
+    def _list_nodes(self, max_age_s: float) -> dict[str, Object]:
+        return _by_name(self._list_explanation(NODES.plural, lambda: NODES, max_age_s) or ())
 
     def _list_explanation(
         self, plural: str, resource: Callable[[], Resource | None], max_age_s: float = EXPLANATION_AGE_S
-    ) -> Sequence[Object]:
+    ) -> Sequence[Object] | None:
         """A LIST of a resource that may be `max_age_s` old.
 
-        If the cluster does not answer or refuses, this is the last LIST for REFUSED_S seconds, and then an empty one:
+        If the cluster does not answer or refuses, this is the last LIST for REFUSED_S seconds, and then None:
         explanations become poorer, and nothing else changes. Raises LoginNeeded.
         """
         now = self._clock()
@@ -187,7 +192,7 @@ class SnapshotReader:
                 listed_s = now
                 self._explanations[plural] = (listed_s, objects)
                 self._listed_now.add(plural)
-        return objects if now - listed_s < REFUSED_S else ()
+        return objects if now - listed_s < REFUSED_S else None
 
 
 class QueuePositions:

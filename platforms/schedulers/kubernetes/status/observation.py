@@ -25,6 +25,8 @@ class Observation:
     gone_pods:     its pods that have vanished, as they were seen last
     gone_root:     the root that has vanished, as it was seen last
     workload:      Kueue's Workload of the job
+    without_workload: it has none, although Workloads could be listed
+    look_at_kueue: the command that shows whether Kueue's controller runs
     events:        the events about any of these objects, in any order
     nodes:         the nodes of its pods by name, as far as we may see them
     histories:     what earlier observations of its pods showed, by uid
@@ -38,6 +40,8 @@ class Observation:
     gone_pods: tuple[Object, ...] = ()
     gone_root: Object | None = None
     workload: Object | None = None
+    without_workload: bool = False
+    look_at_kueue: str = "kubectl --namespace kueue-system get pods"
     events: tuple[Object, ...] = ()
     nodes: Mapping[str, Object] = field(default_factory=dict)
     histories: Mapping[str, PodHistory] = field(default_factory=dict)

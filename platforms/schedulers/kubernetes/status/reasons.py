@@ -248,6 +248,7 @@ ADMISSION: Sequence[Rule] = (
     Rule(r".*", State.QUEUED, r"insufficient unused quota"),
     Rule(r"Pending|Inadmissible|NoMatchingFlavor", State.NEVER_ADMISSIBLE, r"> maximum capacity"),
     Rule("NoMatchingFlavor", State.NEVER_ADMISSIBLE, patience_s=NEVER_S, meanwhile=State.QUEUED),
+    Rule(r".*", State.NEVER_ADMISSIBLE, r"unavailable in ClusterQueue", patience_s=NEVER_S, meanwhile=State.QUEUED),
     Rule("Deactivated", State.CANCELLED),
     Rule(r".*", State.QUEUED),
 )
