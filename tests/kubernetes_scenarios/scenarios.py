@@ -221,7 +221,7 @@ ENDINGS = [
     Scenario(
         "pod-of-job-deleted",
         lambda _: job(container(SLOW), pods=PATIENT),
-        State.EVICTED,
+        State.CANCELLED,
         "its pod was deleted while it ran, and the job itself was not",
         b"begun\n",
         script=once_running(delete_its_pod),
@@ -229,7 +229,7 @@ ENDINGS = [
     Scenario(
         "pod-of-job-deleted-politely",
         lambda _: job(container(POLITE)),
-        State.EVICTED,
+        State.CANCELLED,
         "its pod was deleted while it ran, and the job itself was not",
         b"begun\n",
         script=once_running(delete_its_pod),

@@ -102,8 +102,19 @@ class Observer:
         if self._root == "Pod":
             return judge(Observation(root, gone_root=root_gone, events=told, histories=self._pasts(), waited_s=waited))
         there, gone = tuple(pods.objects.values()), tuple(pods.gone.values())
-        sight = Observation(root, there, gone, root_gone, events=told, histories=self._pasts(), waited_s=waited)
-        return judge(sight)
+        saw_deletion = root_gone is not None and root_gone["metadata"]["uid"] in jobs.deleted
+        return judge(
+            Observation(
+                root,
+                there,
+                gone,
+                root_gone,
+                saw_deletion,
+                events=told,
+                histories=self._pasts(),
+                waited_s=waited,
+            )
+        )
 
     def _pasts(self) -> dict[str, PodHistory]:
         return self._caches["Pod"].histories

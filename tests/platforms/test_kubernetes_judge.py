@@ -362,7 +362,7 @@ def test_deletion_before_the_end_ends_a_pod_and_deletion_afterwards_does_not(
     ):
         assert (verdict.status.state, verdict.final, verdict.stop) == (state, True, False)
         if state is State.CANCELLED:
-            assert verdict.status.reason == "another user or program deleted it"
+            assert verdict.status.reason.startswith("another user or program deleted it")
 
 
 def test_kill_events_of_other_containers_do_not_change_the_state() -> None:
@@ -788,7 +788,15 @@ def test_a_job_deleted_by_another_user_is_cancelled_unless_it_had_ended() -> Non
     root = job({"active": 1})
     verdict = look(None, pod(running(), **DELETED), gone_root=root)
     assert (verdict.status.state, verdict.stop) == (State.CANCELLED, True)  # its pod still goes
-    assert verdict.status.reason == "another user or program deleted it"
+    who = "; only the cluster's audit log says who"
+    assert verdict.status.reason == f"another user or program deleted it: the Job{who}"
+    short = job({"active": 1}, ttlSecondsAfterFinished=600)
+    seen = look(None, pod(running(), **DELETED), gone_root=short, saw_deletion=True).status
+    assert (seen.state, seen.reason) == (
+        State.CANCELLED, f"another user or program deleted it: the Job, before it had ended{who}"
+    )  # fmt: skip
+    unseen = look(None, pod(running(), **DELETED), gone_root=short).status
+    assert (unseen.state, "ttlSecondsAfterFinished (600 s), or by hand" in unseen.reason) == (State.LOST, True)
     assert look(None, gone_root=root, gone_pods=[pod(ended(143, at=50), **DELETED)]).status.state is State.CANCELLED
     assert look(None, gone_root=root, gone_pods=[pod(ended(3))]).status.state is State.EXITED
     assert look(None, gone_root=root, gone_pods=[pod(ended(0))]).status.state is State.SUCCEEDED

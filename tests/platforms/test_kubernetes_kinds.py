@@ -9,7 +9,7 @@ import pytest
 
 from platforms.job import State
 from platforms.schedulers.kubernetes.objects.pod_templates import templates
-from platforms.schedulers.kubernetes.status import kinds, kueue
+from platforms.schedulers.kubernetes.status import failures, kinds, kueue
 from platforms.schedulers.kubernetes.status.judge import JobVerdict
 from tests.platforms.kubernetes_objects import (
     BORN,
@@ -170,10 +170,9 @@ def test_a_controller_that_does_not_run_is_named_after_a_while() -> None:
 
 
 ONCE = {"template": {"spec": {"restartPolicy": "Never"}}}
-TAKEN = "its pod was deleted while it ran, and the job itself was not"
 
 
-def test_a_job_whose_pod_was_deleted_is_evicted_and_not_failed() -> None:
+def test_a_job_whose_pod_was_deleted_is_cancelled_and_not_failed_or_evicted() -> None:
     """It says BackoffLimitExceeded, as it does when its pod fails."""
     root = failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
     root["spec"] |= ONCE
@@ -183,13 +182,16 @@ def test_a_job_whose_pod_was_deleted_is_evicted_and_not_failed() -> None:
         look(root, pod(ended(143, at=40), **DELETED)),
         look(root, gone_pods=[pod(running(), **DELETED)]),
         look(root, pod(running(), **DELETED), waited=LONG),  # Jobs of older clusters do not wait for its end
+    ):
+        assert (verdict.status.state, verdict.status.reason) == (State.CANCELLED, failures.TAKEN)
+    for verdict in (
         look(root, gone_pods=[pod(running())], events=[killed]),
         look(root, events=[killed]),  # nobody had looked
     ):
-        assert (verdict.status.state, verdict.status.reason) == (State.EVICTED, TAKEN)
+        assert (verdict.status.state, verdict.status.reason) == (State.LOST, failures.TAKEN_UNSEEN)
     quick = look(job(COMPLETE, **ONCE), pod(ended(0, at=30), **DELETED))  # to its controller that was a success
-    assert (quick.status.state, quick.status.exit_code, quick.status.reason) == (State.EVICTED, 0, TAKEN)
-    assert look(job(COMPLETE, **ONCE), events=[killed]).status.state is State.EVICTED
+    assert (quick.status.state, quick.status.exit_code, quick.status.reason) == (State.CANCELLED, 0, failures.TAKEN)
+    assert look(job(COMPLETE, **ONCE), events=[killed]).status.state is State.LOST
     assert look(job(COMPLETE, **ONCE)).status.state is State.LOST
     both = job(COMPLETE, **ONCE, completions=2, parallelism=2)
     assert look(both, pod(ended(0), "a"), pod(ended(0), "b")).status.state is State.SUCCEEDED
@@ -198,7 +200,7 @@ def test_a_job_whose_pod_was_deleted_is_evicted_and_not_failed() -> None:
     assert (
         look(by_policy, pod(ended(0), "a"), gone_pods=[pod(running(), "b", **DELETED)]).status.state is State.SUCCEEDED
     )
-    assert look(both, pod(ended(0), "a"), gone_pods=[pod(running(), "b", **DELETED)]).status.state is State.EVICTED
+    assert look(both, pod(ended(0), "a"), gone_pods=[pod(running(), "b", **DELETED)]).status.state is State.CANCELLED
     assert look(None, gone_root=job(COMPLETE, **ONCE)).status.state is State.SUCCEEDED  # by its ttlSecondsAfterFinished
     unseen = look(root)
     assert (unseen.status.state, unseen.status.exit_code) == (State.LOST, None)

@@ -12,7 +12,8 @@ from tests.platforms.kubernetes_objects import LONG
 from tests.platforms.kubernetes_timelines import TIMELINES, Observer, moments, timeline, ways_to_see
 
 DEADLINE = "DeadlineExceeded: Pod was active on the node longer than the specified deadline"
-TAKEN = "its pod was deleted while it ran, and the job itself was not"
+TAKEN = "its pod was deleted while it ran, and the job itself was not: another user or program did it"
+JOB_DELETED = "another user or program deleted it: the Job, before it had ended"
 ENDS: dict[str, tuple[State, str]] = {
     "deadline-started": (State.TIME_LIMIT, DEADLINE),
     "deadline-unstarted-bad-command": (State.START_DEADLINE, f"{DEADLINE}; until then RunContainerError"),
@@ -26,9 +27,12 @@ ENDS: dict[str, tuple[State, str]] = {
     "finished-before-started": (State.SUCCEEDED, ""),
     "job-deadline-unstarted-pull-hangs": (State.STARTING, "ContainerCreating"),
     "job-deadline-unstarted-slow-pull": (State.START_DEADLINE, f"{DEADLINE}; until then ErrImagePull"),
-    "job-deleted": (State.CANCELLED, "another user or program deleted it"),
-    "job-pod-deleted": (State.EVICTED, TAKEN),
-    "job-pod-deleted-at-once": (State.EVICTED, TAKEN),
+    "job-deleted": (State.CANCELLED, JOB_DELETED),
+    "job-deleted-foreground": (State.CANCELLED, JOB_DELETED),
+    "job-deleted-orphan": (State.CANCELLED, JOB_DELETED),
+    "job-deleted-ttl": (State.CANCELLED, JOB_DELETED),  # a TTL deletes only what has ended
+    "job-pod-deleted": (State.CANCELLED, TAKEN),
+    "job-pod-deleted-at-once": (State.CANCELLED, TAKEN),
     "job-pod-evicted": (State.EVICTED, "EvictionByEvictionAPI: Eviction API: evicting"),
     "job-ttl0-exit0": (State.SUCCEEDED, ""),
     "job-ttl0-exit5": (State.EXITED, "exit code 5"),
@@ -82,6 +86,11 @@ def test_no_part_of_a_deleted_or_evicted_timeline_looks_like_a_failure(name: str
 @pytest.mark.parametrize("name", UNSTARTED)
 def test_no_part_of_a_never_started_timeline_looks_like_a_failure(name: str) -> None:
     assert [(how, status) for how, status in seen(name) if status.state.outcome is Outcome.FAILED] == []
+
+
+@pytest.mark.parametrize("name", UNSTARTED)
+def test_a_container_that_never_ran_has_no_signal(name: str) -> None:
+    assert [(how, status) for how, status in seen(name) if status.signal is not None] == []
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -16,7 +16,7 @@ from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObje
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.objects import labels
-from platforms.schedulers.kubernetes.objects.fields import items, text
+from platforms.schedulers.kubernetes.objects.fields import items, text, uid
 from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
@@ -100,7 +100,10 @@ class SnapshotReader:
                         self.unseen[job.submitted.job_id] = unseen(error)
             else:
                 view = NamespaceObjects(
-                    {**view.objects, **of_kind.objects}, {**view.gone, **of_kind.gone}, view.histories
+                    {**view.objects, **of_kind.objects},
+                    {**view.gone, **of_kind.gone},
+                    view.histories,
+                    view.deleted | of_kind.deleted,
                 )
         return view
 
@@ -133,6 +136,7 @@ class SnapshotReader:
         return Observation(
             root=root,
             gone_root=gone_root,
+            saw_deletion=gone_root is not None and uid(gone_root) in view.deleted,
             pods=tuple(pods),
             gone_pods=tuple(gone_pods),
             histories=view.histories,

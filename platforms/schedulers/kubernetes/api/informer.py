@@ -41,13 +41,15 @@ Object = dict[str, Any]
 class NamespaceObjects:
     """Objects by (kind, name), as they were last seen.
 
-    `gone` holds the last state of objects that have vanished, unless another object has the name now. `histories` holds
-    what earlier states of each pod have shown, by uid.
+    `gone` holds the last state of objects that have vanished, unless another object has the name now. `deleted` holds
+    the uids of those whose last state is surely the one in which they were deleted. `histories` holds what earlier
+    states of each pod have shown, by uid.
     """
 
     objects: Mapping[tuple[str, str], Object]
     gone: Mapping[tuple[str, str], Object]
     histories: Mapping[str, PodHistory] = field(default_factory=dict)
+    deleted: frozenset[str] = frozenset()
 
 
 class Informer:
@@ -75,6 +77,7 @@ class Informer:
         objects: dict[tuple[str, str], Object] = {}
         gone: dict[tuple[str, str], Object] = {}
         histories: dict[str, PodHistory] = {}
+        deleted: set[str] = set()
         if not runs:
             return NamespaceObjects(objects, gone, histories)
         for resource in resources:
@@ -86,7 +89,8 @@ class Informer:
                 if _run_of(obj) in runs:
                     gone[resource.kind, name] = obj
             histories.update(cache.histories)
-        return NamespaceObjects(objects, gone, histories)
+            deleted |= cache.deleted
+        return NamespaceObjects(objects, gone, histories, frozenset(deleted))
 
     def close(self) -> None:
         """End all WATCHes, each with its next event. A later snapshot opens them again."""
@@ -283,17 +287,20 @@ class ObjectCache:
     """Objects of one kind by name, merged from LISTs and WATCH events in whatever order they arrive.
 
     A LIST is sent while a WATCH is open, so either may bring an older state than the cache has: versions decide.
-    `gone` holds the last state of objects that have vanished, `histories` what all states of each pod have shown, by
-    uid.
+    `gone` holds the last state of objects that have vanished, `deleted` the uids of those whose deletion a WATCH has
+    shown, and `histories` what all states of each pod have shown, by uid.
     """
 
     objects: dict[str, Object] = field(default_factory=dict)
     gone: dict[str, Object] = field(default_factory=dict)
     histories: dict[str, PodHistory] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
     list_version: str = ""  # of the last LIST
 
     def copy(self) -> ObjectCache:
-        return ObjectCache(dict(self.objects), dict(self.gone), dict(self.histories), self.list_version)
+        return ObjectCache(
+            dict(self.objects), dict(self.gone), dict(self.histories), set(self.deleted), self.list_version
+        )
 
     def apply(self, event_type: str, obj: Object) -> None:
         """Apply an event of a WATCH: ADDED, MODIFIED or DELETED."""
@@ -301,6 +308,7 @@ class ObjectCache:
         cached = self.objects.get(_name_of(obj))
         after_list = is_news(version_of(obj), self.list_version)
         if event_type == "DELETED":
+            self.deleted.add(_uid(obj))
             # A LIST may have shown already that it is gone; only the event has its last state.
             is_the_cached_one = cached is not None and _uid(cached) == _uid(obj)
             if cached is None or (after_list and is_the_cached_one):

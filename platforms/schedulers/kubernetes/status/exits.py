@@ -10,6 +10,7 @@ from platforms.job import State, state_of_exit
 from platforms.schedulers.kubernetes.status import reasons
 from platforms.schedulers.kubernetes.status.events import ClusterEvent, about
 from platforms.schedulers.kubernetes.status.pods import (
+    NEVER_STARTED,
     Container,
     ContainerEnd,
     Pod,
@@ -26,6 +27,7 @@ STARTED_TOO_LATE_CODE = 75
 CLOCK_SKEW_S = 5.0  # by how much the clock of a node may differ from that of the API server
 KILLED_CODES = (137, 143)  # exit codes of a program that does not handle the signals of a deletion
 DELETED = "another user or program deleted it"
+WHO = "only the cluster's audit log says who"
 
 
 def why_ended(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
@@ -60,8 +62,10 @@ def why_vanished(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
         rule = find_rule(reasons.VANISHED, event.reason, event.message)
         if rule is not None:
             return rule.finding(f"{event.reason}: {event.message}")
-    if pod.deletion_requested_s is not None or any(is_stop(event) for event in own_events):
+    if pod.deletion_requested_s is not None:
         return Finding(State.CANCELLED, DELETED)
+    if any(is_stop(event) for event in own_events):
+        return Finding(State.LOST, "it was deleted while it ran: by a person or an eviction, nothing shows which")
     return Finding(State.LOST, "it vanished, and nothing shows why")
 
 
@@ -82,6 +86,10 @@ def by_exit(pod: Pod, container: Container, end: ContainerEnd) -> Finding:
     """Explain the end of one container, by itself."""
     who = prefix(pod, container)
     code = end.exit_code
+    signal = end.signal
+    if not container.has_run and end.reason not in NEVER_STARTED:
+        code = None  # the kubelet writes 137 for a container that it does not find
+        signal = None
     message = end.message.strip()
     if code == STARTED_TOO_LATE_CODE and message.startswith(STARTED_TOO_LATE):
         why = message.removeprefix(STARTED_TOO_LATE).lstrip(": ")
@@ -90,7 +98,7 @@ def by_exit(pod: Pod, container: Container, end: ContainerEnd) -> Finding:
     rule = find_rule(reasons.TERMINATED, end.reason, end.message)
     if rule is not None:
         why = _killed_for_memory(code) if rule.state is State.OUT_OF_MEMORY else without_layers(end.message)
-        return replace(rule.finding(who + (why or end.reason)), exit_code=code, signal=end.signal)
+        return replace(rule.finding(who + (why or end.reason)), exit_code=code, signal=signal)
     if code is None:
         return Finding(State.LOST, f"{who}it ended, and the cluster does not say how")
     state = state_of_exit(code, speaks_wire=False)
@@ -100,7 +108,7 @@ def by_exit(pod: Pod, container: Container, end: ContainerEnd) -> Finding:
         why = "exit code 137: it was killed, and not for memory"
     else:
         why = f"exit code {code}"
-    return Finding(state, who + why, exit_code=code, signal=end.signal)
+    return Finding(state, who + why, exit_code=code, signal=signal)
 
 
 def was_stopped(pod: Pod, containers: Sequence[Container], events: Sequence[ClusterEvent]) -> bool:

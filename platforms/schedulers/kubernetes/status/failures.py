@@ -14,7 +14,9 @@ from platforms.schedulers.kubernetes.status.pods import Pod, last_waited_for
 from platforms.schedulers.kubernetes.status.reasons import Finding, find_rule, reason_and_message
 
 SETTLE_S = 20.0  # how much later pods may show what their controller already reports, or the other way round
-TAKEN = "its pod was deleted while it ran, and the job itself was not"
+DELETED_POD = "its pod was deleted while it ran, and the job itself was not"
+TAKEN = f"{DELETED_POD}: another user or program did it, since the pod names no eviction; {exits.WHO}"
+TAKEN_UNSEEN = f"{DELETED_POD}: nothing shows whether a person did it or the pod was evicted"
 
 
 # --- the failure that came first -------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ def _with_report(reason: str, job: JobView, completion: kinds.Completion, report
 def _taken_away(job: JobView, cause: Finding | None) -> Finding | None:
     # A Job fails when one of its pods is deleted while it runs, and reports only that it may not try again. That is no
     # failure of what ran, even if that pod was never seen.
-    if cause is None:
+    if cause is None or cause.state is State.LOST:
         return unseen_deletion(job, 1)
     if cause.state is State.CANCELLED:
         return deleted_under_a_job(job, cause)
@@ -135,14 +137,14 @@ def _taken_away(job: JobView, cause: Finding | None) -> Finding | None:
 
 
 def deleted_under_a_job(job: JobView, deletion: Finding) -> Finding:
-    """Say what the deletion of a pod means for its job: EVICTED if the job's controller does not delete pods itself.
+    """Say what the deletion of a pod means for its job, if the job's controller does not delete pods itself.
 
-    A user who wants to end a Job deletes the Job and not its pod. The controller deletes none of the pods that it
-    needs, unless it restarts them in place.
+    A pod that is evicted, preempted, or deleted because of its node says so (Kubernetes 1.26 and newer), and Kueue's
+    Workload does. The controller deletes none of the pods that it needs, unless it restarts them in place.
     """
     if not _controller_keeps_pods(job):
         return deletion
-    return replace(deletion, state=State.EVICTED, reason=deletion.reason.replace(exits.DELETED, TAKEN))
+    return replace(deletion, reason=deletion.reason.replace(exits.DELETED, TAKEN))
 
 
 def unseen_deletion(job: JobView, needed: int) -> Finding | None:
@@ -154,9 +156,11 @@ def unseen_deletion(job: JobView, needed: int) -> Finding | None:
     if len(accounted_for) >= needed or not _controller_keeps_pods(job):
         return None
     cause = first_failure(job, job.vanished_pods)
-    deleted = cause is not None and cause.state is State.CANCELLED
-    if deleted or any(exits.is_stop(event) for event in job.events):
-        return Finding(State.EVICTED, TAKEN)
+    seen_leaving = any(pod.deletion_requested_s is not None for pod in job.vanished_pods)
+    if cause is not None and cause.state is State.CANCELLED and seen_leaving:
+        return Finding(State.CANCELLED, TAKEN)
+    if any(exits.is_stop(event) for event in job.events):
+        return Finding(State.LOST, TAKEN_UNSEEN)
     if cause is not None and cause.state is not State.LOST:
         return cause
     return Finding(State.LOST, "its pods are gone, and nothing shows how they ended")

@@ -135,10 +135,14 @@ def _without_root(job: JobView) -> Finding:
         why = "it was deleted, by hand or by its ttlSecondsAfterFinished, before its end was seen"
         return Finding(State.LOST, f"the cluster does not know it: {why}")
     ttl_s = number(job.root, "spec", "ttlSecondsAfterFinished")
-    if ttl_s is not None and ttl_s <= SHORT_TTL_S:
+    may_have_finished = not job.observation.saw_deletion  # only then does Kubernetes delete it by itself
+    if may_have_finished and ttl_s is not None and ttl_s <= SHORT_TTL_S:
         why = f"deleted by its ttlSecondsAfterFinished ({ttl_s} s), or by hand, before its end was seen"
         return Finding(State.LOST, why)
-    return Finding(State.CANCELLED, exits.DELETED)
+    what = (
+        f"the {text(job.root, 'kind')}" if may_have_finished else f"the {text(job.root, 'kind')}, before it had ended"
+    )
+    return Finding(State.CANCELLED, f"{exits.DELETED}: {what}; {exits.WHO}")
 
 
 # --- the root exists and does not say that it has ended --------------------------------------------------------------

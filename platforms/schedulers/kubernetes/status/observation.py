@@ -24,6 +24,7 @@ class Observation:
     pods:          its pods that are in the cluster
     gone_pods:     its pods that have vanished, as they were seen last
     gone_root:     the root that has vanished, as it was seen last
+    saw_deletion:  that is surely the state in which it was deleted
     workload:      Kueue's Workload of the job
     without_workload: it has none, although Workloads could be listed
     look_at_kueue: the command that shows whether Kueue's controller runs
@@ -39,6 +40,7 @@ class Observation:
     pods: tuple[Object, ...] = ()
     gone_pods: tuple[Object, ...] = ()
     gone_root: Object | None = None
+    saw_deletion: bool = False
     workload: Object | None = None
     without_workload: bool = False
     look_at_kueue: str = "kubectl --namespace kueue-system get pods"

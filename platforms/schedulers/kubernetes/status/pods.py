@@ -35,7 +35,7 @@ _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 _REPLICA_TYPE = "training.kubeflow.org/replica-type"
 _RANK_0_REPLICAS = ("master", "launcher", "chief")  # the replica types of Kubeflow that hold rank 0
 
-_NEVER_STARTED = ("StartError", "ContainerCannotRun", "RunContainerError")
+NEVER_STARTED = ("StartError", "ContainerCannotRun", "RunContainerError")
 _STATUS_UNKNOWN = "ContainerStatusUnknown"  # the kubelet found no container, whether or not one had ever run
 _HAD_RUN = "used to be Running"  # the kubelet's message about a container that had run
 
@@ -63,7 +63,7 @@ class ContainerEnd:
     def has_run(self) -> bool:
         if self.reason == _STATUS_UNKNOWN:
             return self.started_s is not None or _HAD_RUN in self.message
-        return self.reason not in _NEVER_STARTED
+        return self.reason not in NEVER_STARTED
 
     @property
     def termination_message(self) -> str:
