@@ -129,6 +129,8 @@ def confirmed(verdict: Verdict, confirmation: Confirmation) -> Verdict:
     """The verdict on a suspect once its repeats have ended. One that is no suspect (any more) stays as it is."""
     if verdict.suspect is None:
         return verdict
+    if confirmation.kind is Kind.NODE:
+        verdict = _since_on_nodes(verdict, verdict.suspect)
     short = confirmation.short
     if confirmation.kind is Kind.SLOWER:
         short = f"{verdict.short}; {short}"
@@ -142,6 +144,31 @@ def confirmed(verdict: Verdict, confirmation: Confirmation) -> Verdict:
         suspect=None,
         confirmation=confirmation,
     )
+
+
+def _since_on_nodes(verdict: Verdict, suspect: Suspect) -> Verdict:
+    """The same verdict, dated by the runs on the suspect's own nodes.
+
+    The series may have been slow before, through something else. What changed then explains nothing here.
+    """
+    if suspect.since is None:
+        return verdict
+    first, *rest = verdict.text.split("\n")
+    nodes = ", ".join(suspect.run.nodes)
+    first = first.replace(f"slower since {verdict.since}", f"slower on {nodes} since {suspect.since}")
+    causes = verdict.causes
+    if suspect.since != verdict.since:
+        causes = None
+        rest = _without_causes(rest, f"{percent(suspect.change)}, ")
+    text = "\n".join([first, *rest])
+    return dataclasses.replace(verdict, since=suspect.since, since_run=None, causes=causes, text=text)
+
+
+def _without_causes(lines: Sequence[str], begin: str) -> list[str]:
+    """The lines of a verdict without those on what explains the change: from this beginning to the answers."""
+    starts = [place for place, line in enumerate(lines) if line.startswith(begin)]
+    ends = [place for place, line in enumerate(lines) if line.startswith((RIGHT, WRONG))]
+    return [*lines[: starts[0]], *lines[ends[0] :]] if starts and ends else list(lines)
 
 
 def stored_confirmation(stored: Mapping[str, Any]) -> Confirmation | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -189,6 +190,8 @@ def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelCha
         return verdict
     suspect = Suspect(subject.current, series.metric, level, series.change(run.value, level), found.limit)
     there = [one for one in earlier if one.envelope.nodes and set(one.envelope.nodes) == set(subject.current.nodes)]
+    slow = list(itertools.takewhile(lambda one: series.change(one.value, level) < -found.limit, reversed(there)))
+    suspect = dataclasses.replace(suspect, since=(slow[-1] if slow else run).night)
     named = [one for one in there if repeats_named(one.said(series.metric))]
     if named and there[-1].said(series.metric).get("kind") == Kind.NODE:
         then = series.change(named[-1].value, level)

@@ -48,6 +48,7 @@ class Suspect:
         level: what it is compared with, in the metric's unit.
         change: of the run from the level, as a fraction; negative is worse.
         limit: of one run: a repeat is slow if its change is below minus this.
+        since: the first night of the slow runs on its own nodes, without a good one in between; None if not known.
         known: what is said of it if nothing is repeated, since repeats have named its nodes before at a loss like this.
     """
 
@@ -56,6 +57,7 @@ class Suspect:
     level: float
     change: float
     limit: float
+    since: datetime.date | None = None
     known: Confirmation | None = None
 
     @property

@@ -434,3 +434,19 @@ def test_only_what_answers_a_verdict_is_printed(kind, answers):
 
 def test_verdicts_without_repeats_are_red_at_once():
     assert replay([*nights(26), run(26, 89.0)])[-1].red
+
+
+def test_a_slow_node_is_dated_by_its_own_runs_and_not_by_an_earlier_loss_of_the_series():
+    driver = {"driver": "570.124", "nodes": "n12"}
+    lost = [run(number, 94.0, provenance=driver) for number in range(30, 50)]
+    slow = {"nodes": "n07"}
+    named_before = run(60, 94.0, provenance=slow, verdicts={METRIC: {"kind": "node", "red": True}})
+    past = [*nights(30), *lost, *nights(15, first=50)[:10], named_before, *nights(5, first=61)]
+    verdict = verdict_on(run(66, 93.0, provenance=slow), past, repeats_follow=True)
+    assert verdict.suspect is not None
+    named = Confirmation(Kind.NODE, True, "node n07: -6.0 % in 3 of 3, n12 normal", ("It is the node.",))
+    found = confirmed(verdict, named)
+    assert found.since == night(60)
+    assert f"slower on n07 since {night(60)}\n" in found.text
+    assert str(night(30)) not in found.text
+    assert "570.124" not in found.text
