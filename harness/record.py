@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -47,6 +47,7 @@ class Recording:
     Attributes:
         run: with everything that the test has read from the log.
         rounds: what pytest-benchmark is given, in seconds.
+        seconds_given: the test has given `rounds` itself, as seconds per sample.
         jobs: how many jobs the rounds are of.
     """
 
@@ -54,6 +55,7 @@ class Recording:
     rounds: tuple[float, ...]
     extra: Mapping[str, object]
     benchmark: Any  # pytest-benchmark's fixture
+    seconds_given: bool = False
     jobs: int = 1
 
     @property
@@ -83,7 +85,7 @@ class Recorder:
         metrics: Mapping[str, tuple[float, str, str]] | None = None,
         **extra: object,
     ) -> None:
-        """Record a run.
+        """Record a run. A second call adds to the first.
 
         Args:
             run: what the fixture `run` gave. A run with problems is refused: its numbers mean nothing.
@@ -93,25 +95,43 @@ class Recorder:
             extra: more of the run's figures, kept beside ours in `extra_info`.
         """
         if run.problems:
-            pytest.fail(
-                "record(run): a run whose sanity failed is never recorded: " + "; ".join(run.problems), pytrace=False
-            )
+            _refuse("record(run): a run whose sanity failed is never recorded: " + "; ".join(run.problems))
         try:
             checked = own_metrics.checked(metrics or {})
         except ValueError as error:
-            pytest.fail(f"record(run, metrics=…): {error}", pytrace=False)
+            _refuse(f"record(run, metrics=…): {error}")
+        earlier = self._item.stash.get(RECORDING, None)
+        if earlier is not None:
+            twice = [name for name in checked if name in earlier.run.metrics]
+            twice += [name for name in extra if name in earlier.extra]
+            if earlier.seconds_given and seconds_per_sample is not None:
+                twice.append("seconds_per_sample")
+            if twice:
+                _refuse(
+                    f"record(run): this test has recorded {', '.join(twice)} before: record each value once, or give "
+                    "the second one another name"
+                )
+            checked = {**earlier.run.metrics, **checked}
+            extra = {**earlier.extra, **extra}
+            if earlier.seconds_given:
+                seconds_per_sample = earlier.rounds
         seconds = tuple(map(float, run.seconds_per_sample if seconds_per_sample is None else seconds_per_sample))
         has_seconds = bool(seconds) or seconds_per_sample is not None or not checked
         if has_seconds and not _are_seconds(seconds):
-            pytest.fail(
+            _refuse(
                 f"record(run): {list(seconds)} are no seconds per sample. Has the log measured windows? Write them "
-                "with meter.py (docs/foreign-loops.md), or pass seconds_per_sample=[…] or metrics={…}",
-                pytrace=False,
+                "with meter.py (docs/foreign-loops.md), or pass seconds_per_sample=[…] or metrics={…}"
             )
         if not run.windows:
             run = replace(run, read_by_test=seconds)
         run = replace(run, metrics=checked)
-        self._item.stash[RECORDING] = Recording(run, seconds or _round_of_first_metric(run), extra, self._benchmark)
+        rounds = seconds or _round_of_first_metric(run)
+        given = seconds_per_sample is not None
+        self._item.stash[RECORDING] = Recording(run, rounds, extra, self._benchmark, given)
+
+
+def _refuse(why: str) -> NoReturn:
+    pytest.fail(why, pytrace=False)
 
 
 def _are_seconds(values: Sequence[float]) -> bool:

@@ -250,6 +250,65 @@ def test_metrics_stand_beside_seconds_per_sample(project):
     assert bench["extra_info"]["metrics"] == {"loss": {"value": 0.5, "unit": "nats", "better": "lower"}}
 
 
+TWICE = """
+import pytest
+
+@pytest.mark.workload(command=["{python}", "-c", "print('any')"])
+def test_stream(run, record):
+    record(run, %s)
+    record(run, %s)
+"""
+COPY, TRIAD = '"copy": (700.0, "GB/s", "higher")', '"triad": (812.5, "GB/s", "higher")'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stat", "metrics"),
+    [
+        (f"metrics={{{COPY}}}, cores=4", f"metrics={{{TRIAD}}}", 700.0, {"copy", "triad"}),
+        ("seconds_per_sample=[0.5], cores=4", f"metrics={{{TRIAD}}}", 2.0, {"triad"}),
+        (f"metrics={{{COPY}}}, cores=4", "seconds_per_sample=[0.5]", 2.0, {"copy"}),
+    ],
+)
+def test_a_second_record_adds_to_the_first(project, first, second, stat, metrics):
+    project.write("test_stream.py", TWICE % (first, second))
+    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
+    (path,) = project.path.glob("runs/2*/*/run.json")
+    run = json.loads(path.read_text())
+    assert run["metrics"].keys() == metrics
+    assert run["read_by_test"] == ([0.5] if stat == 2.0 else [])
+    (bench,) = project.saved()[0]["benchmarks"]
+    assert bench["stats"]["ops"] == pytest.approx(stat)
+    assert (bench["extra_info"]["metrics"], bench["extra_info"]["cores"]) == (run["metrics"], 4)
+    lines = [line for path in project.path.glob("site/history/**/*.jsonl") for line in path.read_text().splitlines()]
+    (judged,) = [json.loads(line)["metrics"].keys() for line in lines if json.loads(line).get("sane")]
+    assert judged == (metrics | {"effective_throughput"} if stat == 2.0 else metrics)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (f"metrics={{{COPY}}}", f"metrics={{{COPY}, {TRIAD}}}", "record(run): this test has recorded copy before: "),
+        (
+            "seconds_per_sample=[1]",
+            "seconds_per_sample=[2]",
+            "record(run): this test has recorded seconds_per_sample before: ",
+        ),
+        (
+            "seconds_per_sample=[1], cores=4",
+            f"metrics={{{TRIAD}}}, cores=5",
+            "record(run): this test has recorded cores before: ",
+        ),
+    ],
+)
+def test_what_is_recorded_twice_is_refused_in_one_message(project, first, second, said):
+    project.write("test_stream.py", TWICE % (first, second))
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(failed=1)
+    failures = result.stdout.str().partition("= FAILURES =")[2].partition("short test summary")[0]
+    assert failures.count(said) == 1
+    assert project.saved() == []
+
+
 @pytest.mark.parametrize(
     ("metrics", "said"),
     [
