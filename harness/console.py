@@ -62,6 +62,7 @@ class Console:
                 self._block.erase()
             self._reporter.ensure_newline()
             self._reporter.write_line(text)
+            self._reporter.flush()  # else a file or a pipe gets nothing for hours
 
     def once(self, text: str) -> None:
         """Write a problem that many jobs share once."""
