@@ -79,7 +79,9 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
             raise pytest.UsageError(f"{spec.test}: {messages.describe_error(error)}") from None
     skipped_too = f" ({would_skip} of them would be skipped)" if would_skip else ""
     without = f", {without_script} without a script" if without_script else ""
-    console.section(f"dry run: {len(jobs) - without_script} jobs rendered{skipped_too}{without}, none submitted")
+    rendered = len(jobs) - without_script
+    count = "1 job" if rendered == 1 else f"{rendered} jobs"
+    console.section(f"dry run: {count} rendered{skipped_too}{without}, none submitted")
     if objections:
         raise pytest.UsageError("\n".join(objections))
 

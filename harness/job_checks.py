@@ -48,17 +48,18 @@ def cost_line(suite: Suite, jobs: Sequence[JobSpec], most_h: float) -> str | Non
     Raises UsageError if the jobs are above the site's max_device_hours.
     """
     away = [spec for spec in jobs if spec.platform != select.HOME]
+    count = "1 job" if len(away) == 1 else f"{len(away)} jobs"
     hours = sum(spec.device_hours for spec in away)
     allowed = suite.site.max_device_hours
     if allowed is not None and hours > allowed:
         raise pytest.UsageError(
-            f"{len(away)} jobs may cost {hours:.1f} device-hours (devices x time limit); "
+            f"{count} may cost {hours:.1f} device-hours (devices x time limit); "
             f"{suite.options.site / 'site.yaml'} says max_device_hours: {allowed:g}. Nothing was submitted. Select "
             "fewer with -k, or raise the limit."
         )
     if not hours:
         return None
-    line = f"{len(away)} jobs, at most {hours:.1f} device-hours (devices x time limit)"
+    line = f"{count}, at most {hours:.1f} device-hours (devices x time limit)"
     if most_h > hours:
         limit = "" if allowed is None else f", within max_device_hours: {allowed:g}"
         line += f"; with those that may follow, {most_h:.1f}{limit}"

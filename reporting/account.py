@@ -55,7 +55,8 @@ def account(jobs: Sequence[Spent]) -> list[str]:
         rows = [tuple(cell for cell, name in zip(row, HEADINGS, strict=True) if name != COMPILED) for row in rows]
     lines = aligned(rows, TEXT_COLUMNS)
     total = sum(job.device_hours for job in jobs)
-    return [lines[0], "-" * max(map(len, lines)), *lines[1:], f"{len(jobs)} jobs, {total:.3g} device-hours"]
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:], f"{count}, {total:.3g} device-hours"]
 
 
 def _cells(job: Spent) -> tuple[str, ...]:

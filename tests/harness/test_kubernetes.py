@@ -261,7 +261,7 @@ def test_a_dry_run_shows_and_asks_nobody(cloud: Cloud) -> None:
     cloud.test(HELLO)
     result = cloud.pytest("--dry-run")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["kind: Job", "*- hello", "*dry run: 1 jobs rendered, none submitted*"])
+    result.stdout.fnmatch_lines(["kind: Job", "*- hello", "*dry run: 1 job rendered, none submitted*"])
     assert not cloud.kube.requests
 
 

@@ -230,7 +230,7 @@ def test_the_scheduler_itself_is_asked(project, tmp_path, monkeypatch):
     sbatch(project, tmp_path, monkeypatch, 'echo "sbatch: Job 7 to start at noon, $SBATCH_PARTITION" >&2')
     result = project.pytest("-m", "batch", "--dry-run=server")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["#SBATCH --job-name=*", "batch has nothing against it", "*1 jobs rendered, none sub*"])
+    result.stdout.fnmatch_lines(["#SBATCH --job-name=*", "batch has nothing against it", "*1 job rendered, none sub*"])
     assert (tmp_path / "asked").read_text() == "--test-only\n"
     assert (tmp_path / "script").read_text().startswith("#!/bin/bash\n")
     assert not project.jobs()
@@ -254,7 +254,7 @@ def test_without_the_word_nobody_is_asked(project, tmp_path, monkeypatch):
     sbatch(project, tmp_path, monkeypatch, "exit 1")
     result = project.pytest("-m", "batch", "--dry-run", "test_mine.py")  # which is no value of the option
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*dry run: 1 jobs rendered, none submitted*"])
+    result.stdout.fnmatch_lines(["*dry run: 1 job rendered, none submitted*"])
     assert not (tmp_path / "asked").exists()
 
 

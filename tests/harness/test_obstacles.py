@@ -163,7 +163,7 @@ def test_a_dry_run_shows_the_job_of_a_machine_that_has_ended_and_does_not_say_th
             "would be skipped: old: this machine ended on 2020-01-31*",
             "it could not run there: *",
             "*models-*.pyz*",
-            "*dry run: 1 jobs rendered (1 of them would be skipped), none submitted*",
+            "*dry run: 1 job rendered (1 of them would be skipped), none submitted*",
         ]
     )
     result.stdout.no_fnmatch_line("would be tried*")

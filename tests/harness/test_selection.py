@@ -211,7 +211,7 @@ def test_the_dry_run_of_a_platform_that_cannot_run_shows_the_reason_in_place_of_
             "*program.py*",
             "would be skipped: old: none of the suite's benchmarks can run: its software is too old (source: *)",
             "no script is shown, since its job could not run there; --try-unsupported shows it all the same",
-            "*dry run: 1 jobs rendered, 2 without a script, none submitted*",
+            "*dry run: 1 job rendered, 2 without a script, none submitted*",
         ]
     )
     result.stdout.no_fnmatch_line("*models-*.pyz*")
@@ -437,7 +437,7 @@ def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(pr
         assert run.ret == pytest.ExitCode.USAGE_ERROR
         run.stderr.fnmatch_lines([f"*its job would refuse what it is asked for: --device {device} {said}*"])
     assert project.jobs() == []
-    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 jobs rendered*"])
+    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 job rendered*"])
 
 
 IPUS = """
@@ -471,7 +471,7 @@ def test_a_net_that_cannot_be_cut_for_so_many_ipus_is_refused_before_a_job_waits
     run.stderr.fnmatch_lines([f"*it is not known where to cut resnet50 for 4 IPUs*Nothing was submitted{others}"])
     assert project.jobs() == []
     project.write("site/platforms/here.yaml", IPUS % (2, 2, ""))
-    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 jobs rendered*"])
+    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 job rendered*"])
 
 
 def test_a_misspelled_value_of_the_site_is_named(project):
