@@ -458,6 +458,7 @@ class Status:
 
     Attributes:
         events: the last ones that the scheduler reported beside the state.
+        failed_nodes: those of `nodes` that failed the job, where the scheduler says which; () if it does not.
         last_word: what the job itself left at the scheduler at its end, beside its log (docs/wire.md).
         problems, warnings: about the job's end; they become those of its run.
         away: the scheduler did not answer, so the job may have changed since.
@@ -478,6 +479,7 @@ class Status:
     last_word: str = field(default="", repr=False)
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    failed_nodes: tuple[str, ...] = ()
     away: bool = False
     position: int | None = None
     expected_s: float | None = None

@@ -244,8 +244,8 @@ def _describe_end(status: Status) -> str:
     details = []
     if status.signal is not None:
         details.append(_signal_name(status.signal))
-    elif status.exit_code is not None:
-        details.append(f"exit code {status.exit_code}")
+    elif status.exit_code or (status.exit_code == 0 and status.state in (State.SUCCEEDED, State.INCOMPLETE)):
+        details.append(f"exit code {status.exit_code}")  # 0 beside "out of memory" is another process's
     if status.run_s is not None:
         details.append(f"after {status.run_s:.1f} s")
     return f"{status.state.value} ({', '.join(details)})" if details else status.state.value

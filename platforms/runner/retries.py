@@ -42,9 +42,10 @@ def next_attempt(job: Job, status: Status) -> Attempt | None:
         return Attempt(number, attempt.earlier, attempt.avoid)
     if status.state not in RETRIED or len(attempt.earlier) >= job.platform.retries:
         return None
-    where = f" on {', '.join(status.nodes)}" if status.nodes else ""
+    nodes = status.failed_nodes or status.nodes
+    where = f" on {', '.join(nodes)}" if nodes else ""
     how_it_ended = f"attempt {attempt.number} ended as {status.state.value}{where}"
     avoid = attempt.avoid
     if status.state is not State.PREEMPTED and not job.spec.nodes:
-        avoid = (*avoid, *status.nodes)
+        avoid = (*avoid, *nodes)
     return Attempt(number, (*attempt.earlier, how_it_ended), avoid)

@@ -784,6 +784,15 @@ def test_a_job_that_the_machine_failed_is_retried_on_other_nodes(
     assert (second["warnings"], second["asked"]["avoid_nodes"]) == ([told], list(avoided))
 
 
+def test_of_the_nodes_of_a_job_only_the_one_that_failed_is_avoided(runner: Runner, far: Scripted) -> None:
+    lost = Status(State.NODE_LOST, GONE, nodes=("node7", "node8"), failed_nodes=("node8",))
+    far.status_of["a"] = then((0, RUNNING), (20, lost))
+    (job,) = add(runner, "a")
+    last = runner.wait(job)
+    assert last.spec.avoid_nodes == ("node8",)
+    assert last.result().warnings == ("attempt 1 ended as node lost on node8",)
+
+
 def test_a_job_is_retried_at_most_retries_times(runner: Runner, far: Scripted) -> None:
     far.status_of = dict.fromkeys(["a", "a.2", "a.3", "a.4"], gone(State.NODE_LOST))
     job = runner.add(spec("a", platform="far"), REMOTE.model_copy(update={"retries": 2}))

@@ -23,6 +23,7 @@ from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, 
 from platforms.schedulers.slurm.rows import (
     ExitFile,
     JobRow,
+    NodeRow,
     expand_nodes,
     sacct_rows,
     scontrol_row,
@@ -342,6 +343,110 @@ def test_a_status_carries_exit_code_nodes_and_times(code: int) -> None:
     assert status.reason == "srun: error: cn1: task 0: Exited with exit code 3"
 
 
+ONE_RANK_FAILED = (  # of 2 x 2 ranks, Slurm 22.05
+    "srun: error: cn2: task 2: Exited with exit code 5",
+    "slurmstepd-cn1: error: *** STEP 7.0 ON cn1 CANCELLED AT 2026-11-23T21:18:54 ***",
+    "srun: error: cn2: task 3: Exited with exit code 143",
+    "srun: error: cn1: tasks 0-1: Terminated",
+)
+LAUNCH_FAILED = (
+    "srun: error: Task launch for StepId=7.0 failed on node cn2: Communication connection failure",
+    "srun: error: Application launch failed: Communication connection failure",
+)
+PROLOG_OF_SRUN = (
+    "srun: error: Task launch for StepId=7.0 failed on node cn2: Job prolog failed",
+    "srun: error: Application launch failed: Job prolog failed",
+    "slurmstepd-cn1: error: Prolog failure on node cn2",
+    "slurmstepd-cn1: error: *** JOB 7 ON cn1 CANCELLED AT 2026-11-23T21:31:27 ***",
+)
+
+
+def on_two(*rows: JobRow) -> tuple[JobRow, ...]:
+    return tuple(replace(each, nodes="cn[1-2]") for each in rows)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_rank_that_failed_is_named_and_not_those_that_srun_then_ended(enabled: bool) -> None:
+    ended_by_srun = on_two(*account("FAILED", 15, 0, step("CANCELLED", 0, 15)))
+    status = judge.judge(
+        PolledJob(
+            on_two(row("FAILED"))[0],
+            ended_by_srun if enabled else (),
+            accounting_enabled=enabled,
+            exit_file=ExitFile(143, 31.0, 50, nodes="cn[1-2]"),
+            log_bytes=50,
+            log_lines=ONE_RANK_FAILED,
+        )
+    )
+    assert (status.state, status.exit_code, status.signal) == (State.EXITED, 5, None)
+    assert status.reason == ONE_RANK_FAILED[0]
+
+
+def test_a_rank_that_exits_because_its_step_is_cancelled_did_not_fail() -> None:
+    lines = ("slurmstepd-cn1: error: *** STEP 7.0 ON cn1 CANCELLED AT x ***", TASK_FAILED[0])
+    steps = account("FAILED", 15, 0, step("CANCELLED", 0, 15))
+    status = judge.judge(PolledJob(row("FAILED"), steps, exit_file=ExitFile(143, 31.0, 0), log_lines=lines))
+    assert (status.state, status.exit_code) == (State.SIGNALLED, 143)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "lines"), [("FAILED", 233, LAUNCH_FAILED), ("CANCELLED", 70, PROLOG_OF_SRUN)]
+)
+def test_a_node_that_does_not_start_its_ranks_is_lost(state: str, code: int, lines: tuple[str, ...]) -> None:
+    steps = on_two(*account(state, code, 0, step("CANCELLED", 0, 105)))
+    status = judge.judge(
+        PolledJob(on_two(row(state))[0], steps, started=True, exit_file=ExitFile(code, 31.0, 0), log_lines=lines)
+    )
+    assert (status.state, status.failed_nodes, status.reason) == (State.NODE_LOST, ("cn2",), lines[0])
+    assert status.nodes == ("cn1", "cn2")
+
+
+def test_a_job_that_is_cancelled_as_a_prolog_fails_has_lost_its_node() -> None:
+    rows = on_two(row("CANCELLED"), row("CANCELLED", id="7.batch"))
+    nodes = {"cn1": NodeRow("cn1", "idle"), "cn2": NodeRow("cn2", "drained", reason="Prolog error")}
+    status = judge.judge(PolledJob(rows[0], rows, log_bytes=None, nodes=nodes))
+    assert (status.state, status.failed_nodes) == (State.NODE_LOST, ("cn2",))
+    assert status.reason == "cn2 is drained: Prolog error"
+    # its script began: somebody else cancelled it
+    assert judge.judge(PolledJob(rows[0], rows, log_bytes=None, nodes=nodes, started=True)).state is State.CANCELLED
+
+
+LAST_WORDS = "slurmstepd-cn1: error: *** JOB 7 ON cn1 CANCELLED AT 2026-11-23T21:32:50{} ***"
+
+
+@pytest.mark.parametrize("left", ["an exit file", "nothing"])
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ((LAST_WORDS.format(""),), State.CANCELLED),
+        ((LAST_WORDS.format(" DUE TO TIME LIMIT"),), State.TIME_LIMIT),
+        ((LAST_WORDS.format(" DUE TO PREEMPTION"),), State.PREEMPTED),
+        ((LAST_WORDS.format(" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"),), State.NODE_LOST),
+        ((NO_MEMORY[0], LAST_WORDS.format("")), State.OUT_OF_MEMORY),
+        ((LAST_WORDS.format("").replace("JOB 7", "JOB 8"),), None),
+    ],
+)
+def test_of_a_job_that_slurm_has_forgotten_its_last_words_count(
+    words: tuple[str, ...], state: State | None, left: str
+) -> None:
+    exit_file = ExitFile(70, 31.0, 50, nodes="cn1") if left == "an exit file" else None
+    status = judge.judge(
+        PolledJob(
+            None,
+            (),
+            accounting_enabled=False,
+            job_id="7",
+            exit_file=exit_file,
+            log_bytes=50,
+            log_lines=words,
+            unchanged_s=LOST_S,
+        )
+    )
+    assert status.state is (state or (State.EXITED if exit_file else State.LOST))
+    if state is not None:
+        assert status.reason == words[0]
+
+
 def test_a_success_without_rows_of_steps_has_a_warning() -> None:
     ended = {**DONE, "exit_file": replace(GOOD, steps_known=False)}
     none = judge.judge(PolledJob(row("COMPLETED"), (), accounting_enabled=False, **ended))
@@ -651,8 +756,14 @@ def test_nodes_of_the_site_and_of_earlier_attempts_are_excluded(
     ]
     last = f"#SBATCH --exclude={shlex.quote(wanted or '')}"
     assert (lines[-1] == last) == (wanted is not None)
-    wide = render.directives(replace(alone, layout=LAYOUT), platform)
+    all_nodes = avoid and ("cn8", "cn9")[: LAYOUT.nodes]  # of a wide job: one of them failed, it is unknown which
+    wide = render.directives(replace(alone, layout=LAYOUT, avoid_nodes=all_nodes), platform)
     assert sbatch_options.last_value("--exclude", wide) == sbatch_options.last_value("--exclude", site)
+
+
+def test_the_node_that_failed_a_job_with_several_is_excluded() -> None:
+    wide = replace(SPEC, layout=Layout(2, 4, "gpu"), avoid_nodes=("cn2",))
+    assert "--exclude=cn2" in render.directives(wide, cluster())
 
 
 def test_the_account_is_read_as_sbatch_reads_it() -> None:

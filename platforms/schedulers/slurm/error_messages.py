@@ -82,7 +82,8 @@ _PREFIX = r"((srun|sbatch|slurmstepd[^ :]*): |\[[-0-9T:.]+\] )error: "
 ANY_ERROR = f"{_PREFIX}.*"
 TELLING_ERROR = (
     f"{_PREFIX}([^ ]+: tasks? [-0-9,]+: |.*[Ee]xceeded .*memory|.*oom.kill|.*OOM Killed|.*Out Of Memory|"
-    r".*execve\(\): |.*Unable to create step|Only allocated |.*[Ll]aunch failed|.*Task launch for|\*\*\* STEP ).*"
+    r".*execve\(\): |.*Unable to create step|Only allocated |.*[Ll]aunch failed|.*Task launch for|"
+    r"\*\*\* (STEP|JOB) ).*"
 )
 
 _OUT_OF_MEMORY = re.compile(r"oom.kill|OOM Killed|exceeded .*memory|Out Of Memory", re.IGNORECASE)
@@ -90,8 +91,17 @@ _NO_COMMAND = re.compile(r"execve\(\): ")
 _STEP_REFUSED = re.compile(r"Unable to create step|error: Only allocated|launch failed|Task launch for", re.IGNORECASE)
 _TASK_ENDED = re.compile(r"error: (?P<nodes>\S+): tasks? [\d,-]+: (?P<end>.*)")
 _STEP_CANCELLED = re.compile(r"\*\*\* STEP .* CANCELLED")
-_JOB_ID = re.compile(r"StepId=(\d+)|STEP (\d+)\.|for job (\d+)")
+_LAUNCH_FAILED = re.compile(r"error: Task launch for .* failed on node (?P<node>[^ :]+): ")
+_JOB_ENDED = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+(?: DUE TO (?P<cause>[^*]+))? \*\*\*")
+_JOB_ID = re.compile(r"StepId=(\d+)|STEP (\d+)\.|JOB (\d+) ON|for job (\d+)")
 _EXIT_CODE = re.compile(r"Exited with exit code (\d+)")
+# Why slurmstepd ended a job; the cause goes on after some of these words. Without a cause somebody cancelled it.
+_CAUSES = {
+    "TIME LIMIT": State.TIME_LIMIT,
+    "PREEMPTION": State.PREEMPTED,
+    "JOB REQUEUE": State.PREEMPTED,
+    "NODE FAILURE": State.NODE_LOST,
+}
 _SIGNALS = {signal.strsignal(number): number for number in signal.Signals}
 
 
@@ -103,16 +113,20 @@ class LogErrors:
         out_of_memory: the kernel or Slurm ended a process for memory.
         no_command: the command is not there.
         step_refused: Slurm did not start a step.
+        launch_failed: a node did not start its tasks.
         task_failed: the first task that ended badly by itself.
         stopped: a task or step that was ended from outside.
+        job_ended: slurmstepd's last words about the whole job, which it ended.
         last: the last error of another kind.
     """
 
     out_of_memory: str = ""
     no_command: str = ""
     step_refused: str = ""
+    launch_failed: str = ""
     task_failed: str = ""
     stopped: str = ""
+    job_ended: str = ""
     last: str = ""
 
     @property
@@ -137,6 +151,21 @@ class LogErrors:
         number = _SIGNALS.get(signal_name)
         return None if number is None else 128 + number
 
+    @property
+    def failed_node(self) -> str | None:
+        """The node of `launch_failed`."""
+        found = _LAUNCH_FAILED.search(self.launch_failed)
+        return None if found is None else found["node"]
+
+    @property
+    def end_of_job(self) -> State | None:
+        """The state that `job_ended` means."""
+        ended = _JOB_ENDED.search(self.job_ended)
+        if ended is None:
+            return None
+        cause = ended["cause"] or ""
+        return next((state for words, state in _CAUSES.items() if cause.startswith(words)), State.CANCELLED)
+
 
 def find_errors(lines: Sequence[str], job_id: str, nodes: Collection[str]) -> LogErrors:
     """Sort lines of a log that match ANY_ERROR by what they say about a job.
@@ -152,19 +181,24 @@ def find_errors(lines: Sequence[str], job_id: str, nodes: Collection[str]) -> Lo
     failed: list[str] = []
     stopped: list[str] = []
     others: list[str] = []
+    step_cancelled = False
     for line in own_lines:
         if line.endswith(": Terminated") or _STEP_CANCELLED.search(line):
             stopped.append(line)
-        if _TASK_ENDED.search(line) and not line.endswith(": Terminated"):
+        exited_when_cancelled = step_cancelled and _EXIT_CODE.search(line)
+        if _TASK_ENDED.search(line) and not line.endswith(": Terminated") and not exited_when_cancelled:
             failed.append(line)
+        step_cancelled = step_cancelled or bool(_STEP_CANCELLED.search(line))
         if not UNSURE.search(line):  # trouble with the controller ends no step
             others.append(line)
     return LogErrors(
         out_of_memory=_first_match(own_lines, _OUT_OF_MEMORY),
         no_command=_first_match(own_lines, _NO_COMMAND),
         step_refused=_first_match(own_lines, _STEP_REFUSED),
+        launch_failed=_first_match(own_lines, _LAUNCH_FAILED),
         task_failed=failed[0] if failed else "",
         stopped=stopped[0] if stopped else "",
+        job_ended=_first_match(own_lines, _JOB_ENDED),
         last=others[-1] if others else "",
     )
 

@@ -18,7 +18,10 @@ The first line that fits counts. "-" stands for anything.
     an end, or no row      -                   no exit file, or   RUNNING until LAG_S: a shared file system lags behind
                                                an incomplete log
     an end, or no row      -                   a refusal          START_DEADLINE, PREEMPTED or REQUEST_REFUSED
+    an end, or no row      -                   -                  NODE_LOST if a node did not start the tasks of srun,
+                                                                  or if its prolog failed before a CANCELLED script
     TIMEOUT, NODE_FAIL, …  the same            -                  that state
+    no row                 no row              -                  what slurmstepd's last words in the log say
     COMPLETED, FAILED      the same            -                  what exit code and signal mean (_end_by_exit_code);
     no row                 no row              an exit file       then a failed step, or an error of Slurm in the log,
                                                                   may say otherwise (_correct_by_steps)
@@ -45,6 +48,7 @@ LOST_S = 90.0  # how long neither squeue nor sacct may know a job
 RUNAWAY_S = 300.0  # how long accounting may show a job as live that the controller does not know
 
 BEGIN_FAILED_SIGNAL = 53  # Slurm's exit code 0:53: it could not set the job up, as when --output cannot be opened
+PROLOG_FAILED = "Prolog error"  # what slurmd writes beside a node that it drains for that
 ENDED_FROM_OUTSIDE = (128 + 9, 128 + 15)  # exit codes of a step whose tasks got SIGKILL or SIGTERM, also from srun
 
 
@@ -147,6 +151,9 @@ def _judge_unknown(rows: Sequence[JobRow], job: PolledJob) -> Status:
         return Status(State.UNKNOWN, f"squeue does not know it, sacct does not answer, and {no_exit_file}")
     if job.unchanged_s < LOST_S:
         return Status(State.UNKNOWN, "Slurm does not know it (yet)")
+    errors = find_errors(job.log_lines, job.job_id, ())
+    if errors.job_ended:
+        return _judge_ended([], job)
     return Status(State.LOST, f"neither squeue nor sacct knows it, and {no_exit_file}")
 
 
@@ -209,11 +216,21 @@ def _judge_ended(rows: Sequence[JobRow], job: PolledJob) -> Status:
         state = None
         status = replace(status, started_s=None, ended_s=exit_file.ended_s)
 
-    if state is not None and final_row is not None:
+    failed_node = errors.failed_node
+    drained_node = _failed_prolog(status.nodes, job)
+    if failed_node is not None and state in (None, State.CANCELLED):
+        status = replace(status, failed_nodes=(failed_node,))
+        end = _End(State.NODE_LOST, errors.launch_failed)
+    elif drained_node is not None and state is State.CANCELLED:
+        status = replace(status, failed_nodes=(drained_node.name,))
+        end = _End(State.NODE_LOST, f"{drained_node.name} is {drained_node.state}: {drained_node.reason}")
+    elif state is not None and final_row is not None:
         end = _end_by_slurm(state, final_row, job)
     else:
         status = replace(status, ended_s=_ended_s_by_script(status, exit_file))
         end = _correct_by_steps(_end_by_exit_code(accounting_row, final_row, exit_file), steps, errors)
+        if final_row is None and errors.end_of_job is not None and end.state is not State.OUT_OF_MEMORY:
+            end = _End(errors.end_of_job, errors.job_ended)  # the script's exit code is only that of being ended
         if end.state is State.SIGNALLED and not end.signal:
             end = replace(end, signal=signal_of_exit(end.exit_code))
 
@@ -234,6 +251,14 @@ def _refusal(exit_file: ExitFile, errors: LogErrors) -> _End:
     if exit_file.refused == "again":
         return _End(State.PREEMPTED, "Slurm started it a second time", exit_file.exit_code)
     return _End(State.REQUEST_REFUSED, errors.most_telling, exit_file.exit_code)
+
+
+def _failed_prolog(nodes: Sequence[str], job: PolledJob) -> NodeRow | None:
+    """The node whose prolog failed, so that Slurm cancelled the job before its script began, and drained the node."""
+    if job.started or job.exit_file is not None:
+        return None
+    rows = [job.nodes[name] for name in nodes if name in job.nodes] if job.nodes else []
+    return next((row for row in rows if row.reason.startswith(PROLOG_FAILED)), None)
 
 
 def _end_by_slurm(state: State, final_row: JobRow, job: PolledJob) -> _End:
@@ -308,11 +333,12 @@ def _correct_by_steps(end: _End, steps: Sequence[JobRow], errors: LogErrors) -> 
     if not succeeded and end.exit_code not in ENDED_FROM_OUTSIDE:
         return end  # the job's own code is the better one
     culprit = _first_culprit(failed_steps, succeeded)
+    if errors.task_failed and errors.exit_code is not None and (failed_steps or not steps):
+        # the code of the task that failed first: the step's may be of a task that srun then ended
+        return _End(state_of_exit(errors.exit_code, speaks_wire=False), errors.most_telling, errors.exit_code)
     if culprit is None:
         return end
     exit_code = culprit.exit_code or 128 + (culprit.signal or 0)
-    if errors.task_failed and errors.exit_code is not None:
-        exit_code = errors.exit_code  # of the task that failed first; the step's may be of a task that srun then ended
     reason = (
         errors.most_telling
         or f"step {culprit.id} ended {culprit.state} with exit code {culprit.exit_code}, the job with {end.exit_code}"

@@ -158,12 +158,13 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
 def _excluded_nodes(spec: JobSpec, platform: Platform) -> str | None:
     """Return the nodes that failed earlier attempts and those that the site excludes: only the last --exclude counts.
 
-    None where the site's own --exclude is enough, and where the job names its nodes. Of several nodes we do not know
-    which one failed, and Slurm gives a job no node that is down. A site's file of nodes (a path, to sbatch) is on the
-    login node: names cannot join it.
+    None where the site's own --exclude is enough, and where the job names its nodes. If all nodes of a job with several
+    are to be avoided, we do not know which one failed, and Slurm gives a job no node that is down. A site's file of
+    nodes (a path, to sbatch) is on the login node: names cannot join it.
     """
     site_nodes = sbatch_options.last_value("--exclude", platform.slurm.directives)
-    if not spec.avoid_nodes or spec.layout.nodes > 1 or spec.nodes:
+    all_of_several = spec.layout.nodes > 1 and len(spec.avoid_nodes) >= spec.layout.nodes
+    if not spec.avoid_nodes or all_of_several or spec.nodes:
         return None
     if not site_nodes:
         return ",".join(spec.avoid_nodes)

@@ -58,6 +58,7 @@ class SlurmScheduler:
         self._with_exit_file: set[str] = set()  # names of jobs whose exit file has been seen
         self._log_bytes: dict[str, int] = {}  # sizes of logs at the last poll, by job name
         self._ended: set[str] = set()  # ids of jobs
+        self._accounting_enabled = True  # until Slurm says otherwise
         self._nodes: tuple[float, Mapping[str, NodeRow]] | None = None  # when sinfo was asked last, and its answer
         self._conditions: dict[str, tuple[str, float]] = {}  # by job id: a condition that may pass, and since when
 
@@ -160,7 +161,8 @@ class SlurmScheduler:
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
         """Ask squeue once for all jobs, and sacct once for those that have ended.
 
-        sinfo is asked, too, as long as a job pends because a node that it asked for is not available.
+        sinfo is asked, too, as long as a job pends because a node that it asked for is not available, and when a job
+        was cancelled before its script began: perhaps the prolog of its node failed.
 
         Cancels jobs that can never start, if `ends_failed`: otherwise they might start one day.
         """
@@ -176,9 +178,17 @@ class SlurmScheduler:
         accounting = queries.AccountingResult(rows={}, enabled=True, log_lines={})
         if not_live:
             accounting = queries.ask_accounting(self._transport, not_live, self._jobs_folder)
+            self._accounting_enabled = accounting.enabled
 
         nodes = None
-        if any(row is not None and asked_node_is_out(row.reason) and row.asked_nodes for row in queue_rows.values()):
+        waits_for_node = any(
+            row is not None and asked_node_is_out(row.reason) and row.asked_nodes for row in queue_rows.values()
+        )
+        never_began = any(
+            job.name not in poll.started and _is_cancelled(queue_rows[job.job_id], _accounting_rows(job, accounting))
+            for job in not_live
+        )
+        if waits_for_node or never_began:
             nodes = self._ask_nodes(max_age_s=0.0) or None
 
         statuses = {}
@@ -333,11 +343,10 @@ class SlurmScheduler:
         """Slurm holds nothing of a job that has ended. Its folder is evidence; `prune` removes it one day."""
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        fields = "JobID,JobName,State,ExitCode,Start,End,NodeList"
-        commands = [
-            f"sacct --jobs={job.job_id} --format={fields}",
-            f"less {self._jobs_folder}/{job.name}/log",
-        ]
+        shows_end = f"scontrol show job {job.job_id}"
+        if self._accounting_enabled:
+            shows_end = f"sacct --jobs={job.job_id} --format=JobID,JobName,State,ExitCode,Start,End,NodeList"
+        commands = [shows_end, f"less {self._jobs_folder}/{job.name}/log"]
         if job.job_id not in self._ended:
             commands = [f"squeue --jobs={job.job_id}", *commands, f"scancel {job.job_id}"]
         return tuple(self._transport.typed(command) for command in commands)
@@ -345,6 +354,11 @@ class SlurmScheduler:
 
 def _is_live(row: JobRow | None) -> bool:
     return row is not None and row.live
+
+
+def _is_cancelled(queue_row: JobRow | None, accounting_rows: Sequence[JobRow] | None) -> bool:
+    rows = [*(accounting_rows or ())[:1], *([queue_row] if queue_row is not None else [])]
+    return any(row.state == "CANCELLED" and row.nodes for row in rows)
 
 
 def _accounting_rows(job: Submitted, accounting: queries.AccountingResult) -> Sequence[JobRow] | None:
