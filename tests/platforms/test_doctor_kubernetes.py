@@ -37,8 +37,9 @@ def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
             kube.add_crd(KUEUE, "v1beta1", kind, plural, namespaced=namespaced)
         put(kube, "localqueues", "mine", spec={"clusterQueue": "team"}, status=active("True"))
         gpus = {"name": "nvidia.com/gpu", "nominalQuota": 12}
-        flavor = {"name": "all", "resources": [gpus]}
-        groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [flavor]}]
+        others = [{"name": "cpu", "nominalQuota": 999}, {"name": "memory", "nominalQuota": "9Ti"}]
+        flavor = {"name": "all", "resources": [gpus, *others]}
+        groups = [{"coveredResources": ["nvidia.com/gpu", "cpu", "memory"], "flavors": [flavor]}]
         put(kube, "clusterqueues", "team", spec={"resourceGroups": groups}, status=active("True"))
         taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
         for name in ("a-1", "a-2"):
@@ -215,6 +216,16 @@ WRONG: dict[str, tuple[Mapping[str, Any], Arrange, str, str]] = {
         {}, lambda kube: kube.store.change("clusterqueues", "", "team", lambda it: it["spec"]["resourceGroups"][0][
             "flavors"][0]["resources"][0].update(nominalQuota="3")),
         "quota", "asks for 4 nvidia.com/gpu, and ClusterQueue team never allows more than 3",
+    ),
+    "no quota": (
+        {}, lambda kube: kube.store.change("clusterqueues", "", "team", lambda it: it["spec"]["resourceGroups"][0][
+            "flavors"][0]["resources"][0].update(nominalQuota="0")),
+        "quota", "ClusterQueue team does not cover nvidia.com/gpu, so Kueue never admits cosmoflow 1x4gpu: ask its",
+    ),
+    "uncovered": (
+        {}, lambda kube: kube.store.change("clusterqueues", "", "team", lambda it: it["spec"]["resourceGroups"][0][
+            "flavors"][0]["resources"].pop(0)),
+        "quota", "ClusterQueue team does not cover nvidia.com/gpu, so Kueue never admits cosmoflow 1x4gpu: ask its",
     ),
     "unsaid": ({"cpu": None}, lambda kube: None, "quota", "ResourceQuota team wants every pod to say its requests.cpu"),
     "range": (

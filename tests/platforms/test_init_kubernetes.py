@@ -473,6 +473,29 @@ def test_what_a_queue_can_give() -> None:
     assert [(each.key, each.most) for each in capacity.queue_limits(queue)] == [("nvidia.com/gpu", 10)]
 
 
+def test_a_queue_covers_what_it_has_or_may_borrow() -> None:
+    none = {"name": "nvidia.com/gpu", "nominalQuota": "0"}
+    flavors = [{"name": "a", "resources": [none, {"name": "cpu", "nominalQuota": 9}]}]
+    queue: Object = {"metadata": {"name": "q"}, "spec": {"resourceGroups": [{"flavors": flavors}]}}
+    assert capacity.covered(queue) == {"cpu"}
+    queue["spec"]["cohortName"] = "all"
+    assert capacity.covered(queue) == {"cpu", "nvidia.com/gpu"}
+    none["borrowingLimit"] = "0"
+    assert capacity.covered(queue) == {"cpu"}
+
+
+def test_a_queue_that_does_not_cover_the_devices_is_marked(tmp_path: Path) -> None:
+    for covers, words in (
+        (frozenset({"cpu", "memory"}), "nvidia.com/gpu"),
+        (frozenset({"nvidia.com/gpu"}), "cpu, memory"),
+    ):
+        lines = lines_of(cluster_of(*SERVICE, queues=(Queue("mine", "team", covers=covers),), kueue="v1beta1"))
+        said = origins(lines)["kubernetes.queue"]
+        assert said.startswith(
+            f"TODO ClusterQueue team does not cover {words}, so Kueue never admits such a job; Kueue"
+        )
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 KUEUE = "kueue.x-k8s.io"
@@ -517,8 +540,11 @@ def furnish(kube: Kube) -> None:
         kube.add_crd(KUEUE, "v1beta1", kind, plural, namespaced=namespaced, also=("v1alpha1",))
     active = {"conditions": [{"type": "Active", "status": "True", "reason": "Ready", "message": "Can submit"}]}
     put(kube, "localqueues", "mine-user-queue", "mine", spec={"clusterQueue": "team"}, status=active)
-    covered = [{"name": "nvidia.com/gpu", "nominalQuota": "12"}, {"name": "cpu", "nominalQuota": 100}]
-    groups = [{"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "all", "resources": covered}]}]
+    covered = [{"name": "nvidia.com/gpu", "nominalQuota": "12"}, {"name": "cpu", "nominalQuota": 100},
+               {"name": "memory", "nominalQuota": "9Ti"}]  # fmt: skip
+    groups = [
+        {"coveredResources": ["nvidia.com/gpu", "cpu", "memory"], "flavors": [{"name": "all", "resources": covered}]}
+    ]
     put(kube, "clusterqueues", "team", spec={"resourceGroups": groups})
     put(kube, "resourcequotas", "disks", "mine", spec={"hard": {"requests.storage": "80Gi", "count/jobs.batch": "4"}})
     put(kube, "limitranges", "pods", "mine", spec={"limits": [{"type": "Container", "max": {"cpu": "64"}}]})

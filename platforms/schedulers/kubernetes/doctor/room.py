@@ -15,6 +15,7 @@ from platforms.schedulers.kubernetes.objects.capacity import (
     ClusterNode,
     Limit,
     PodDemand,
+    covered,
     node_of,
     queue_limits,
     quota_limits,
@@ -36,9 +37,14 @@ def quota(cluster: ClusterVisit) -> StepResult:
     except ApiError as error:
         return StepResult(f"quotas may not be seen ({error.message})", skipped=True)
     ranges = _ranges(cluster)
-    limits = (*quota_limits(quotas, cluster.visit.platform.kubernetes.priority_class), *_of_queue(cluster))
+    queues = _cluster_queues(cluster)
+    limits = list(quota_limits(quotas, cluster.visit.platform.kubernetes.priority_class))
+    for queue in queues.values():
+        limits += queue_limits(queue)
     busy: list[str] = []
     for job in cluster.jobs:
+        if job.queue in queues:
+            _refuse_uncovered(cluster, job, queues[job.queue])
         _refuse_too_large(cluster, job, range_limits(ranges))
         for limit in limits:
             _refuse_beyond(cluster, job, limit, _defaults(ranges))
@@ -59,21 +65,29 @@ def _ranges(cluster: ClusterVisit) -> list[dict[str, Any]]:
         return []
 
 
-def _of_queue(cluster: ClusterVisit) -> tuple[Limit, ...]:
-    """Ask how much a job may get from its ClusterQueue; empty where the user may not see it."""
+def _cluster_queues(cluster: ClusterVisit) -> dict[str, Object]:
+    """Ask for the ClusterQueue of each LocalQueue that jobs name, as far as the user may see it."""
     local_queues = cluster.kueue_kind("LocalQueue")
     cluster_queues = cluster.kueue_kind("ClusterQueue")
     if not local_queues or not cluster_queues:
-        return ()
-    limits: list[Limit] = []
+        return {}
+    found: dict[str, Object] = {}
     for name in sorted({job.queue for job in cluster.jobs if job.queue}):
         try:
             local_queue = cluster.client.get(local_queues, name)
-            cluster_queue = cluster.client.get(cluster_queues, local_queue["spec"]["clusterQueue"])
+            found[name] = cluster.client.get(cluster_queues, local_queue["spec"]["clusterQueue"])
         except ApiError:
             continue
-        limits += queue_limits(cluster_queue)
-    return tuple(limits)
+    return found
+
+
+def _refuse_uncovered(cluster: ClusterVisit, job: RenderedJob, queue: Object) -> None:
+    """Refuse a job that requests a resource of which its ClusterQueue has none. Kueue may never say so."""
+    requested = {name for demand in job.demands for name, amount in demand.requests.items() if amount > 0}
+    missing = ", ".join(sorted(requested - covered(queue)))
+    if missing:
+        problem = f"ClusterQueue {queue['metadata']['name']} does not cover {missing}, so Kueue never admits {job}"
+        raise cluster.refusal(f"{problem}: ask its administrator, or name another queue", "`kubernetes: {queue: …}`")
 
 
 def _defaults(ranges: Iterable[Object]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from platforms.config.loading import nearest
@@ -24,6 +24,7 @@ from platforms.schedulers.kubernetes.objects.capacity import (
     ClusterNode,
     Limit,
     Taint,
+    covered,
     node_of,
     queue_limits,
     quota_limits,
@@ -78,11 +79,17 @@ class Pool:
 
 @dataclass(frozen=True)
 class Queue:
-    """A LocalQueue of Kueue in the namespace; `away` says why it takes no jobs now, and is empty if it takes them."""
+    """A LocalQueue of Kueue in the namespace.
+
+    Attributes:
+        away: why it takes no jobs now; empty if it takes them.
+        covers: the resources of which its ClusterQueue has any; None where that may not be seen.
+    """
 
     name: str
     cluster_queue: str
     away: str = ""
+    covers: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +172,7 @@ def ask(client: Client) -> ClusterInventory:
             return []
 
     version = kueue.version(client.served_versions(kueue.GROUP))
-    queues: list[dict[str, Any]] = []
+    queues: list[Queue] = []
     queue_quotas: tuple[Limit, ...] = ()
     if version:
         queues, queue_quotas = _ask_kueue(client, f"{kueue.GROUP}/{version}", list_visible, hidden)
@@ -184,7 +191,7 @@ def ask(client: Client) -> ClusterInventory:
         version=client.version(),
         security=_security(client, hidden),
         pools=pools(map(node_of, list_visible(NODES))),
-        queues=tuple(map(_queue, queues)),
+        queues=tuple(queues),
         limits=(*quota_limits(list_visible(QUOTAS)), *queue_quotas),
         largest=range_limits(list_visible(LIMIT_RANGES)),
         claims=tuple(map(_claim, list_visible(CLAIMS))),
@@ -199,17 +206,17 @@ def ask(client: Client) -> ClusterInventory:
 
 def _ask_kueue(
     client: Client, group: str, list_visible: Callable[[Resource], list[dict[str, Any]]], hidden: dict[str, str]
-) -> tuple[list[dict[str, Any]], tuple[Limit, ...]]:
+) -> tuple[list[Queue], tuple[Limit, ...]]:
     """Ask for the namespace's LocalQueues, and for the limits of the ClusterQueue when there is only one of them."""
-    queues = list_visible(client.resource(group, "LocalQueue"))
+    queues = [_queue(queue) for queue in list_visible(client.resource(group, "LocalQueue"))]
     if len(queues) != 1:
         return queues, ()
     try:
-        cluster_queue = client.get(client.resource(group, "ClusterQueue"), queues[0]["spec"]["clusterQueue"])
+        cluster_queue = client.get(client.resource(group, "ClusterQueue"), queues[0].cluster_queue)
     except ApiError as error:
         hidden["clusterqueues"] = error.message
         return queues, ()
-    return queues, queue_limits(cluster_queue)
+    return [replace(queues[0], covers=covered(cluster_queue))], queue_limits(cluster_queue)
 
 
 def _security(client: Client, hidden: dict[str, str]) -> str:

@@ -55,7 +55,7 @@ def lines(cluster: ClusterInventory, choices: ClusterChoices, taken_marks: Colle
         *_max_running(cluster, pool, share),
         DraftLine(("data_dir",), volumes.MOUNT, "where the pods see the volume of the data sets"),
         *_namespace(cluster, choices, pool),
-        *_queue(cluster),
+        *_queue(cluster, pool),
         *_image(pool),
         *_nodes(cluster, pool),
         *_pod_size(cluster, pool, share),
@@ -173,12 +173,17 @@ def _namespace(cluster: ClusterInventory, choices: ClusterChoices, pool: Pool) -
         yield DraftLine(("kubernetes", "kind"), "ipujob", origin)
 
 
-def _queue(cluster: ClusterInventory) -> Iterator[DraftLine]:
+def _queue(cluster: ClusterInventory, pool: Pool) -> Iterator[DraftLine]:
     key = ("kubernetes", "queue")
     names = [queue.name for queue in cluster.queues]
     if cluster.queues:
         queue = min(cluster.queues, key=lambda queue: bool(queue.away))
         origin = f"Kueue: LocalQueue of ClusterQueue {queue.cluster_queue}"
+        needed = [resource for resource in (pool.resource, "cpu", "memory") if resource]
+        missing = [resource for resource in needed if queue.covers is not None and resource not in queue.covers]
+        if missing:
+            said = f"ClusterQueue {queue.cluster_queue} does not cover {', '.join(missing)}"
+            origin = f"TODO {said}, so Kueue never admits such a job; {origin}"
         if queue.away:
             origin = f"TODO it takes no jobs now ({queue.away}); {origin}"
         if len(names) > 1:

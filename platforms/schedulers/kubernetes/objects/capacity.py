@@ -231,6 +231,17 @@ def queue_limits(queue: Object) -> tuple[Limit, ...]:
 
     A resource that the queue may borrow without a limit has no limit.
     """
+    of = f"ClusterQueue {queue['metadata']['name']}"
+    most = _most_of_queue(queue)
+    return tuple(Limit(name, amount, of) for name, amount in most.items() if amount != float("inf"))
+
+
+def covered(queue: Object) -> frozenset[str]:
+    """The resources of which a ClusterQueue has any, or may borrow any. Kueue admits no job that requests others."""
+    return frozenset(name for name, amount in _most_of_queue(queue).items() if amount > 0)
+
+
+def _most_of_queue(queue: Object) -> dict[str, float]:
     spec = queue.get("spec") or {}
     may_borrow = bool(spec.get("cohort") or spec.get("cohortName"))
     most: dict[str, float] = {}
@@ -242,8 +253,7 @@ def queue_limits(queue: Object) -> tuple[Limit, ...]:
                 if may_borrow:
                     amount += quota.get("borrowingLimit", float("inf"))
                 most[resource["name"]] = max(most.get(resource["name"], 0.0), amount)
-    of = f"ClusterQueue {queue['metadata']['name']}"
-    return tuple(Limit(name, amount, of) for name, amount in most.items() if amount != float("inf"))
+    return most
 
 
 def range_limits(ranges: Iterable[Object]) -> tuple[Limit, ...]:
