@@ -43,6 +43,12 @@ ADVICE: Mapping[State, str] = {
     State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}), a smaller batch; or "
     "more of it: `slurm: {{mem: 16G}}` or `kubernetes: {{memory: 16Gi}}` there",
     State.TIME_LIMIT: "more time: `time_limit:` in {source}",
+    State.SUBMIT_REFUSED: "`python -m platforms doctor {platform}{size}` checks it step by step, and names the key "
+    "or right that is wrong",
+    State.NEVER_ADMISSIBLE: "`python -m platforms doctor {platform}{size}` compares what a job requests with what is "
+    "there; the keys are in {source}",
+    State.SECRET: "create the Secret or ConfigMap that the reason names, or correct its name in {source} or in the "
+    "test's manifest; `kubectl get secrets,configmaps` below lists those that exist",
     State.START_DEADLINE: "`python -m platforms doctor {platform}` compares layouts with what is there; more patience: "
     "`start_limit:` in {source}",
     State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -171,6 +172,16 @@ def test_a_job_that_cannot_be_stopped_ends_with_the_reason(space: Namespace) -> 
     (seen,) = space.look(UNSTOPPED_S + 1).values()
     assert seen.state is State.IMAGE
     assert "could not be stopped: cluster fake, namespace default: failed calling webhook: it may" in seen.reason
+
+
+def test_a_missing_secret_ends_with_the_command_that_lists_those_that_exist(space: Namespace) -> None:
+    missing = {"reason": "CreateContainerConfigError", "message": 'secret "token" not found'}
+    space.add("stuck", {"phase": "Pending", "containerStatuses": [{"name": "c", "state": {"waiting": missing}}]})
+    space.look()
+    space.becomes("stuck", STOPPED)
+    space.until("stuck", State.SECRET)
+    (command,) = [line for line in space.scheduler.hints(space.jobs["stuck"]) if "secrets" in line]
+    assert re.fullmatch(r"kubectl .*--namespace default get secrets,configmaps", command)
 
 
 def test_a_job_that_has_ended_is_not_stopped(space: Namespace) -> None:

@@ -31,6 +31,7 @@ from platforms.job import (
     NoRoom,
     Outcome,
     RefusedError,
+    Run,
     State,
     Status,
     StillPending,
@@ -1779,3 +1780,18 @@ def test_the_error_of_a_job_on_a_full_disk_advises_how_to_see_it(runs: Path) -> 
 
     assert job.status.state is State.EXITED
     assert "try: its last lines say that a file could not be written: `df -h` on local" in str(job.error)
+
+
+@pytest.mark.parametrize("state", [State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE, State.SECRET])
+def test_a_job_that_the_machine_would_not_start_ends_with_what_to_type(runs: Path, state: State) -> None:
+    of_size = replace(spec("x"), request={"size": "smoke"})
+    text = messages.job_failed(
+        of_size, Run(status=Status(state, "why")), source=runs / "local.yaml", hints=["kubectl get x"]
+    )
+
+    (advice,) = [line for line in text.splitlines() if line.startswith("try: ")]
+
+    if state is State.SECRET:
+        assert "or correct its name" in advice
+    else:
+        assert "`python -m platforms doctor local --size smoke`" in advice

@@ -215,7 +215,11 @@ class KubernetesScheduler:
             files = [job.folder / evidence.OBJECTS, job.folder / "log"]
             return tuple(f"less {shlex.quote(str(path))}" for path in files if path.exists())
         pods = f"-l {labels.JOB}={record.name}"
+        beside: tuple[str, ...] = ()
+        if record.ended is not None and record.ended.state is State.SECRET:
+            beside = (self._kubectl(record, "get secrets,configmaps"),)
         return (
+            *beside,
             self._kubectl(record, "describe {}"),
             self._kubectl(record, f"get pods {pods} -o wide"),
             self._kubectl(record, f"logs {pods} --all-containers --prefix --tail=-1"),
