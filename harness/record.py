@@ -247,6 +247,8 @@ def _meaning(run: Run) -> str:
 
 def extra_info(run: Run) -> dict[str, object]:
     """What stands beside the seconds in the saved JSON: the three numbers in samples/s, and where they come from."""
+    from platforms.results import gates
+
     return {
         "schema": 1,
         "benchmark_id": run.test,
@@ -259,6 +261,7 @@ def extra_info(run: Run) -> dict[str, object]:
         "spread_within_job": run.spread,
         "metrics": {name: vars(metric) for name, metric in run.metrics.items()},
         "warnings": list(run.warnings),
+        "load_looked_at": gates.is_load_known(run),
         "job_name": run.name,
         "folder": str(run.folder) if run.folder else None,
         "queue_s": _span(run.status.submitted_s, run.status.started_s),

@@ -43,6 +43,11 @@ def part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def is_load_known(run: Run) -> bool:
+    """Whether the job has looked at what else used its cores; a program without models/contention.py does not."""
+    return number(part(run.summary, "contention").get("neighbours_cores")) is not None
+
+
 def windows_of(
     values: Mapping[int, Mapping[str, object]], no_split: str | None = None
 ) -> tuple[tuple[Window, ...], list[str]]:

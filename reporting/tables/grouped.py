@@ -86,7 +86,7 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     headings = (*IDENTITY, *OURS, AGAINST_PIN, WARNINGS)
     title = f"{name}: throughputs in samples/s over all devices, spread within the job"
     runs = [row.run for row in rows]
-    return _table(title, headings, texts, [*bounds(runs), *shares_of_peak(runs), *warnings.notes])
+    return _table(title, headings, texts, [*bounds(runs), *shares_of_peak(runs), *unknown_load(runs), *warnings.notes])
 
 
 def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
@@ -98,8 +98,9 @@ def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
             values = (metric, number(measured.value), measured.unit)
             judged = row.verdicts[metric].short if metric in row.verdicts else ""
             texts.append([*_identity(row), *values, judged, marks])
+    notes = [*unknown_load([row.run for row in rows]), *warnings.notes]
     headings = (*IDENTITY, *FOREIGN, AGAINST_PIN, WARNINGS)
-    return _table(f"{name}: what the test read from the log", headings, texts, warnings.notes)
+    return _table(f"{name}: what the test read from the log", headings, texts, notes)
 
 
 def _identity(row: Row) -> list[str]:
@@ -178,6 +179,15 @@ def bounds(runs: Sequence[Run]) -> list[str]:
 def _range(shares: Sequence[float]) -> str:
     low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
     return low if low == high else f"{low} to {high}"
+
+
+def unknown_load(runs: Sequence[Run]) -> list[str]:
+    """One line on runs of which nobody knows whether others used the same cores. It is a remark and no doubt."""
+    unknown = sum(not gates.is_load_known(run) for run in runs)
+    if not unknown:
+        return []
+    which = "" if unknown == len(runs) else f" in {unknown} of {len(runs)} rows"
+    return [f"load not looked at{which}: no warning would say that others used the same cores"]
 
 
 def shares_of_peak(runs: Sequence[Run]) -> list[str]:

@@ -102,7 +102,7 @@ def test_sites_that_share_a_history_have_rows_of_their_own(site: Path, capsys: p
     assert "theirs" not in capsys.readouterr().out
     assert table(site, "--all-sites", tonight="2026-11-23") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["site", "-" * len(lines[2]), "site", "theirs"]
+    assert [line.split()[0] for line in lines[1:]] == ["site", "-" * len(lines[2]), "site", "theirs", "load"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def record_imported(site: Path, nights: int) -> None:
 def test_the_latest_imported_run_is_judged_among_many(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record_imported(site, 3)
     assert table(site, "--since=2026-10-02", "--tonight=2026-10-04") == 0
-    _, head, _, second, third = capsys.readouterr().out.splitlines()
+    _, head, _, second, third, _ = capsys.readouterr().out.splitlines()
     assert "against pin" in head
     assert second.split()[-2:] == ["-", "none"]
     assert third.endswith("learning 3 of 20  none")

@@ -33,7 +33,7 @@ def run(benchmark: str, stalls: float, *warnings: str, configuration: str = "tun
             "host": {"cores": 2},
             "world": {"size": 1},
         },
-        summary={"data_from": data_from},
+        summary={"data_from": data_from, "contention": {"neighbours_cores": 0.0}},
         warnings=warnings,
     )
 
@@ -137,7 +137,8 @@ def test_numbers_that_cannot_be_had_are_empty_cells_with_their_reason_below() ->
 
 def test_a_run_that_measured_nothing() -> None:
     empty = Run(platform="a100", layout="1x4gpu", test="test_mine.py::test_mine[a100-1x4gpu]")
-    title, _, rule, row = tables([empty])
+    title, _, rule, row, remark = tables([empty])
+    assert remark.startswith("load not looked at")
     assert title.startswith("test_mine: ")
     assert set(rule) == {"-"}
     assert row.split() == ["a100", "unknown", "1x4gpu", "-", "unknown", "-", "-", "-", "-", "none"]
@@ -193,12 +194,13 @@ def test_other_metrics_have_tables_of_their_own_with_their_units() -> None:
         metrics={"triad": Metric(812.34, "GB/s"), "barrier": Metric(1.234, "us", "lower")},
     )
     row = Row(stream, said(triad="ok"))
-    assert text(tables_of([row, Row(run("deepcam", 0))]))[-5:] == [
+    assert text(tables_of([row, Row(run("deepcam", 0))]))[-6:] == [
         "test_stream: what the test read from the log",
         "devices  setting  metric   value  unit  against pin  warnings",
         "-------------------------------------------------------------",
         "1x1cpu   double   triad    812.3  GB/s  ok           none",
         "1x1cpu   double   barrier   1.23  us    -            none",
+        "load not looked at: no warning would say that others used the same cores",
     ]
     both = Row(replace(run("deepcam", 0), metrics=stream.metrics), said(triad="blind", effective_throughput="ok"))
     ours, foreign = tables_of([both])
@@ -213,6 +215,14 @@ def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     assert max(map(len, lines)) <= width
     assert sum("eidf_a100_" in line for line in lines) == 30
     assert sum("slower since 2026-11-17" in line for line in lines) == 30
+
+
+def test_runs_whose_load_nobody_looked_at_are_counted() -> None:
+    known = run("deepcam", 0)
+    blind = replace(known, summary={"contention": {"neighbours_cores": None}})  # as where there is no /proc
+    said = "load not looked at in 1 of 2 rows: no warning would say that others used the same cores"
+    assert said in tables([known, blind])
+    assert not any("load" in line for line in tables([known]))
 
 
 def test_in_a_narrow_terminal_a_row_takes_two_lines() -> None:
