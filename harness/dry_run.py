@@ -28,13 +28,14 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
     if suite.options.ask_server:
         pauses.skip_maintained(suite, items, pauses.maintenances(suite, items), time.time())
     factory = JobFactory(suite, [item for item in items if case_key(item) in suite.cases], new_run_id(suite))
+    factory.leave_out_refused()
     jobs = factory.first_jobs()
     for notice in factory.notices:
         console.problem(notice)
     if suite.options.ask_server:
         job_checks.refuse_incomplete(suite, jobs)
     connected: dict[str, Scheduler] = {}
-    objections: list[str] = []
+    objections = list(suite.refused.values())
     without_script = would_skip = 0
     for item in items:
         spec = jobs.get(item.nodeid)

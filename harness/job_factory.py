@@ -49,6 +49,16 @@ class JobFactory:
         self._archives: dict[str | None, Path] = {}  # by commit; None is this checkout
         self._commits: dict[str, str] = {}  # that stacks name, as 40 digits
 
+    def leave_out_refused(self) -> None:
+        """Leave out each test whose own mistake keeps its job from being made: it is an error, and the others run."""
+        self._archive(self._suite.options.code)  # an error of this is no test's own
+        for test in list(self._items):
+            try:
+                self.job(test, TrialRequest())
+            except pytest.UsageError as error:
+                self._suite.refused[test] = str(error)
+                del self._items[test]
+
     def plan(self, test: str) -> Plan:
         """The plan of a test. Raises UsageError where the options do not go with it."""
         if test not in self._plans:

@@ -228,7 +228,7 @@ def matches(expression: str, marks: Iterable[str]) -> bool:
     return tree is not None and value(tree)
 
 
-def check_expression(expression: str, known: Iterable[str]) -> None:
+def check_expression(expression: str, known: Iterable[str], remarks: Sequence[str] = ()) -> None:
     """Raise UsageError for a mark that does not exist: a mistyped -m must not select nothing and pass."""
     known = sorted(known)
     for name in sorted(names_in(expression)):
@@ -236,7 +236,9 @@ def check_expression(expression: str, known: Iterable[str]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise pytest.UsageError(
-                f"-m {expression!r}: there is no mark {name!r}{hint} (`pytest --markers` lists them)"
+                "\n".join(
+                    [f"-m {expression!r}: there is no mark {name!r}{hint} (`pytest --markers` lists them)", *remarks]
+                )
             )
 
 
@@ -274,6 +276,15 @@ def is_named(platform: Platform, options: Options, config: pytest.Config) -> boo
         return True
     ids = (*config.args, *config.stash.get(WANTED, frozenset()))
     return any(f"[{platform.name}-" in test for test in ids)
+
+
+def names_directly(name: str, config: pytest.Config) -> bool:
+    """Whether -m, the id of a test or --resume has the name of a platform; `not NAME` leaves it out."""
+    expression = config.getoption("markexpr") or ""
+    ids = (*config.args, *config.stash.get(WANTED, frozenset()))
+    names = names_in(expression)
+    is_wanted = any(matches(expression, marks) for marks in ([name], names)) and not matches(expression, ())
+    return (name in names and is_wanted) or any(f"[{name}-" in test for test in ids)
 
 
 def is_named_by_marks(expression: str, platform: Platform) -> bool:

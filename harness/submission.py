@@ -53,6 +53,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     if chosen:
         _refuse_useless(suite, config, [item.nodeid for item in chosen], console)
     factory = JobFactory(suite, chosen, run_id)
+    factory.leave_out_refused()
     jobs = factory.first_jobs()
     for notice in factory.notices:
         console.problem(notice)

@@ -16,6 +16,7 @@ from harness.console import Console
 from harness.options import Options
 from harness.select import Case
 from platforms import checkout
+from platforms.checkout import Platforms
 from platforms.config.schema import Platform, Site
 from platforms.job import ConfigError, Outcome, Role, Run, StillPending
 
@@ -35,7 +36,7 @@ class Suite:
 
     options: Options
     site: Site
-    platforms: dict[str, Platform]
+    platforms: Platforms
     cases: dict[tuple[str, str], Case] = field(default_factory=dict)
     carried_marks: set[str] = field(default_factory=set)  # by the tests that were collected
     left_out: set[str] = field(default_factory=set)
@@ -45,6 +46,7 @@ class Suite:
     runner: Runner | None = None
     trials: Trials | None = None  # set when jobs are submitted
     jobs: dict[str, Job] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)  # tests whose own mistake keeps their job from being made
     recorded: dict[str, Run] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)  # on what is recorded of tests with several jobs
     verdicts: dict[str, Mapping[str, Verdict]] = field(default_factory=dict)  # of the gate, by test and metric
@@ -78,6 +80,8 @@ class Suite:
         if case_key(item) not in self.cases:
             needed = "@pytest.mark.workload(benchmark='resnet50') or (command=['my_program', …])"
             pytest.fail(f"{item.nodeid}: the fixtures platform, run and record need {needed}", pytrace=False)
+        if item.nodeid in self.refused:
+            pytest.fail(self.refused[item.nodeid], pytrace=False)
         return self.case(item).platform
 
     def run(self, item: pytest.Item) -> Run | None:
@@ -187,7 +191,7 @@ def case_key(item: pytest.Item) -> tuple[str, str] | None:
 
 
 def start(config: pytest.Config) -> Suite:
-    """Read site and platforms; every mistake in them is one usage error."""
+    """Read site and platforms. A mistake in site.yaml is a usage error, and so is one in a named platform's file."""
     site_folder = options.site_folder(config)
     collection.choose(config, site_folder)
     try:
@@ -198,8 +202,11 @@ def start(config: pytest.Config) -> Suite:
     if not any(resolved.layouts in platform.layouts for platform in loaded.values()):
         known = sorted({name for platform in loaded.values() for name in platform.layouts})
         raise pytest.UsageError(f"--layouts: no platform has a set {resolved.layouts!r}; there are: {', '.join(known)}")
+    for name, mistakes in loaded.mistakes.items():
+        if name in resolved.platforms or select.names_directly(name, config):
+            raise pytest.UsageError("\n".join(mistakes))
     for name in (*resolved.platforms, *site.enabled):
-        if name not in loaded:
+        if name not in loaded and name not in loaded.mistakes:
             where = str(site_folder / "site.yaml") + ": enabled"
             if name == resolved.trials.check:
                 where = "--check"
@@ -337,7 +344,8 @@ def marks(suite: Suite) -> dict[str, str]:
 def check_marks(suite: Suite, config: pytest.Config) -> None:
     """Raise UsageError for a mark in -m that nothing declares and no test carries."""
     declared = {line.partition(":")[0].partition("(")[0] for line in config.getini("markers")}
-    select.check_expression(config.getoption("markexpr") or "", declared | suite.carried_marks)
+    known = declared | suite.carried_marks | set(suite.platforms.mistakes)
+    select.check_expression(config.getoption("markexpr") or "", known, _not_loaded(suite))
 
 
 def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -382,9 +390,18 @@ def _benchmark(item: pytest.Item) -> str:
     return str((select.workload(item) or {}).get("benchmark"))
 
 
+def _not_loaded(suite: Suite) -> list[str]:
+    """A line on the platforms whose files have mistakes, with the first of them; none where all are loaded."""
+    mistakes = [mistake for of_file in suite.platforms.mistakes.values() for mistake in of_file]
+    if not mistakes:
+        return []
+    more = f" (and {len(mistakes) - 1} more)" if mistakes[1:] else ""
+    return [f"not loaded: {', '.join(suite.platforms.mistakes)}: {mistakes[0]}{more}"]
+
+
 def left_out_lines(suite: Suite) -> list[str]:
     """A line on the platforms that were not named, and one on each whose tests are all skipped."""
-    lines = list(suite.all_skipped.values())
+    lines = [*_not_loaded(suite), *suite.all_skipped.values()]
     if suite.not_here:
         return [suite.not_here, *lines]
     if suite.on_several_nodes:

@@ -30,5 +30,5 @@ def why_idle(job: BenchJob, step: str) -> str:
 
 def _refuse_unknown(typed: str, platform: str, job: BenchJob) -> None:
     _settings, platforms = checkout.load(job.site)
-    if platform not in platforms:
+    if platform not in platforms and platform not in platforms.mistakes:
         raise RefusedError(f"{typed}, but {checkout.unknown(platform, platforms)}. Nothing was submitted or fetched")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from platforms.config import schema
 from platforms.config.loading import nearest
 from platforms.config.schema import Platform, Site
-from platforms.job import RefusedError
+from platforms.job import ConfigError, RefusedError
 from platforms.schedulers import FILE_KEYS, backend_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,11 +66,28 @@ def home(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.e
     return site
 
 
-def load(site: Path) -> tuple[Site, dict[str, Platform]]:
-    """Load site.yaml and all platforms, by their names. Raises ConfigError with every mistake of every file."""
+class Platforms(dict[str, Platform]):
+    """The platforms by their names, without those whose file has mistakes: to ask for one raises its ConfigError."""
+
+    def __init__(self, platforms: Mapping[str, Platform], mistakes: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(platforms)
+        self.mistakes = mistakes
+
+    def __missing__(self, name: str) -> Platform:
+        if name in self.mistakes:
+            raise ConfigError(self.mistakes[name])
+        raise KeyError(name)
+
+
+def load(site: Path) -> tuple[Site, Platforms]:
+    """Load site.yaml and all platforms. Raises ConfigError for mistakes in site.yaml, and a folder that is unreadable.
+
+    A mistake in the file of one platform concerns only those who ask for it.
+    """
     settings = schema.load_site(site)
     folders = [SHIPPED, site / "platforms"]
-    return settings, schema.load_platforms(folders, settings, schedulers=FILE_KEYS, benchmarks=benchmarks())
+    sound, mistakes = schema.read_platforms(folders, settings, schedulers=FILE_KEYS, benchmarks=benchmarks())
+    return settings, Platforms(sound, mistakes)
 
 
 def file_names(site: Path) -> set[str]:
@@ -80,10 +97,15 @@ def file_names(site: Path) -> set[str]:
 
 
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:
-    """The platform with that name. Raises RefusedError with the nearest name, and the command that makes a platform."""
-    if name not in platforms:
-        raise RefusedError(unknown(name, platforms))
-    return platforms[name]
+    """The platform with that name.
+
+    Raises RefusedError with the nearest name, and the command that makes a platform; ConfigError for mistakes in its
+    file.
+    """
+    try:
+        return platforms[name]
+    except KeyError:
+        raise RefusedError(unknown(name, platforms)) from None
 
 
 def unknown(name: str, known: Collection[str]) -> str:

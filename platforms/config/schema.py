@@ -309,9 +309,30 @@ def load_platforms(
     them; `root` is where device files are looked for.
     Raises ConfigError with every problem of every file.
     """
+    platforms, problems = read_platforms(
+        folders, site, schedulers=schedulers, benchmarks=benchmarks, environ=environ, root=root
+    )
+    if problems:
+        raise ConfigError([problem for of_file in problems.values() for problem in of_file])
+    return platforms
+
+
+def read_platforms(
+    folders: Sequence[Path],
+    site: Site | None = None,
+    *,
+    schedulers: Mapping[str, SchedulerKeys],
+    benchmarks: Collection[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+) -> tuple[dict[str, Platform], dict[str, list[str]]]:
+    """Load the platforms as `load_platforms` does, and return the problems of the others, by the names of their files.
+
+    Raises ConfigError for a folder that cannot be read.
+    """
     documents: dict[str, Document] = {}
     platforms: dict[str, Platform] = {}
-    problems: list[str] = []
+    problems: dict[str, list[str]] = {}
     read: list[Document] = []
     for path in _files(folders, problems):
         missing: list[str] = []
@@ -319,18 +340,23 @@ def load_platforms(
         loading.check_file(document, documents.get(path.stem))
         loading.check_benchmarks(document, benchmarks)
         loading.check_holes(document)
-        platform = _platform(document, missing, schedulers)
+        try:
+            platform = _platform(document, missing, schedulers)
+        except Exception as error:  # what we get wrong in one file must not keep the others from running
+            platform = None
+            document.complain((), f"cannot be read: {error!r} (a mistake in the suite: please report it)")
         documents[path.stem] = document
         read.append(document)
         if platform:
             platforms[path.stem] = platform
     for document in read:
         loading.check_marks(document, documents)
-        problems += document.problems
-    if problems:
-        raise ConfigError(problems)
+    for document in read:
+        if document.problems:
+            problems.setdefault(document.path.stem, []).extend(document.problems)
     found = count_accelerators(environ, root)
-    return {name: _resolved(platform, found) for name, platform in platforms.items()}
+    sound = {name: _resolved(platform, found) for name, platform in platforms.items() if name not in problems}
+    return sound, problems
 
 
 def _platform(document: Document, missing: Sequence[str], schedulers: Mapping[str, SchedulerKeys]) -> Platform | None:
@@ -379,16 +405,16 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _files(folders: Sequence[Path], problems: list[str]) -> Iterator[Path]:
+def _files(folders: Sequence[Path], problems: dict[str, list[str]]) -> Iterator[Path]:
     for folder in folders:
         try:
             paths = sorted(folder.iterdir()) if folder.exists() else []
         except OSError as error:
-            problems.append(f"{folder}:1: cannot be read: {error.strerror}")
-            continue
+            raise ConfigError([f"{folder}:1: cannot be read: {error.strerror}"]) from None
         for path in paths:
             if path.suffix == ".yml":
-                problems.append(f"{path}:1: would not be read (rename it to {path.stem}.yaml)")
+                mistake = f"{path}:1: would not be read (rename it to {path.stem}.yaml)"
+                problems.setdefault(path.stem, []).append(mistake)
             elif path.suffix == ".yaml" and not path.name.startswith("."):
                 yield path
 

@@ -28,12 +28,12 @@ _DURATION = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 _UNITS = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)([numkKMGTPE]i?)?")
 _SUFFIXES: Mapping[str, float] = {
     "": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3,
     **{name: 1000.0**power for power, name in enumerate("kMGTPE", 1)},
     **{f"{name}i": 1024.0**power for power, name in enumerate("KMGTPE", 1)},
 }  # fmt: skip
+_QUANTITY = re.compile(rf"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)({'|'.join(_SUFFIXES)})")
 _NO_QUANTITY = "{!r} is no quantity (write a number with a unit of Kubernetes, as in 64Gi, 500m or 8)"
 
 
@@ -186,7 +186,7 @@ def quantity_of(text: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(_NO_QUANTITY.format(text))
-    return float(match[1]) * _SUFFIXES[match[2] or ""]
+    return float(match[1]) * _SUFFIXES[match[2]]
 
 
 def times(quantity: str, count: int) -> str:
@@ -195,7 +195,7 @@ def times(quantity: str, count: int) -> str:
     if match is None:
         return quantity
     number = Decimal(match[1]) * count
-    return f"{number.normalize():f}{match[2] or ''}"
+    return f"{number.normalize():f}{match[2]}"
 
 
 def _manifest_path(value: str) -> str:

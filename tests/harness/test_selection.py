@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.conftest import TEST
+from tests.harness.conftest import TEST, Project
 
 BENCHMARK = """
 import pytest
@@ -335,7 +335,7 @@ def test_values_that_nobody_has_set(project, monkeypatch):
 def test_a_scheduler_that_does_not_exist(project):
     project.job_test()
     project.write("site/platforms/l40s.yaml", "scheduler: slurmm\ndevice: gpu\nlayouts: {default: [1x1]}\n")
-    result = project.pytest()
+    result = project.pytest("--platform=l40s")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*l40s.yaml:1: scheduler: *slurmm*"])
 
@@ -492,7 +492,6 @@ def test_a_test_that_passes_and_records_nothing_is_named(project):
 PLUGINS = """
 def pytest_addoption(parser):
     parser.addoption("--reruns", type=int)
-    parser.addoption("--timeout", type=float)
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "flaky: of pytest-rerunfailures")
@@ -523,12 +522,48 @@ def test_reruns_and_timeouts_of_other_plugins_are_refused(project, words, mark, 
 
 def test_a_timeout_for_other_tests_is_none_of_ours(project):
     project.write("test_other.py", "def test_other(): pass\n")
-    project.write("plugins.py", PLUGINS)
-    project.pytester.syspathinsert()
-
-    assert project.pytest("-p", "plugins", "--timeout=3").ret == 0
+    assert project.pytest("--timeout=3").ret == 0
 
 
 def test_garbage_is_collected_again_once_the_tests_are_known(project):
     project.write("test_gc.py", "import gc\n\ndef test_it():\n    assert gc.isenabled()\n")
     project.pytest_process("test_gc.py").assert_outcomes(passed=1)
+
+
+BAD_FILE = """scheduler: kubernetes
+device: gpu
+marks: [blue]
+layouts: {default: [1x1]}
+data_dir: /data
+kubernetes: {memory: 512mi}
+"""
+
+
+def test_a_platform_whose_file_has_a_mistake_stops_nobody_else(project: Project) -> None:
+    project.job_test()
+    project.write("site/platforms/bad.yaml", BAD_FILE)
+    project.write("site/site.yaml", "enabled: [bad]\n")
+    for expression in ("local", "local and not bad"):
+        result = project.pytest("-m", expression)
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["not loaded: bad: */bad.yaml:6: kubernetes.memory: '512mi' is no quantity*"])
+
+
+@pytest.mark.parametrize(
+    "words", [["-m", "bad"], ["-m", "bad or local"], ["--platform=bad"], ["test_mine.py::test_it[bad-1x1gpu]"]]
+)
+def test_a_platform_whose_file_has_a_mistake_is_refused_by_its_name(project: Project, words: list[str]) -> None:
+    project.job_test()
+    project.write("site/platforms/bad.yaml", BAD_FILE)
+    result = project.pytest(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*/bad.yaml:6: kubernetes.memory: '512mi' is no quantity*"])
+    assert not project.jobs()
+
+
+def test_a_mark_that_only_a_file_with_a_mistake_has_leads_to_the_mistake(project: Project) -> None:
+    project.job_test()
+    project.write("site/platforms/bad.yaml", BAD_FILE)
+    result = project.pytest("-m", "blue")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*there is no mark 'blue'*", "not loaded: bad: */bad.yaml:6: *"])

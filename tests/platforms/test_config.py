@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from platforms import checkout
 from platforms.config import schema, yaml_lines
 from platforms.config.keys import ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, StackKeys, VolumeKeys
 from platforms.config.schema import Platform, Site, load_site
-from platforms.config.values import RESERVED_MARKS
-from platforms.job import ConfigError, Layout
+from platforms.config.values import RESERVED_MARKS, quantity_of
+from platforms.job import ConfigError, Layout, RefusedError
 from platforms.schedulers import FILE_KEYS
 
 load_platforms = partial(schema.load_platforms, schedulers=FILE_KEYS)
@@ -725,3 +726,20 @@ def test_a_reason_may_have_a_source_and_is_one_printable_line(tmp_path: Path) ->
     assert found.obstacle("deepcam") == (
         "none of the suite's benchmarks can run: ?[31mtoo old; it is large (source: a paper)"
     )
+
+
+@pytest.mark.parametrize("quantity", ["512mi", "64K", "1ki", "2ni"])
+def test_a_unit_that_kubernetes_has_not_is_no_quantity(quantity: str) -> None:
+    with pytest.raises(ValueError, match=f"'{quantity}' is no quantity"):
+        quantity_of(quantity)
+
+
+def test_a_command_finds_a_sound_platform_beside_one_with_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "platforms").mkdir()
+    (tmp_path / "platforms/bad.yaml").write_text("scheduler: local\ndevise: gpu\n")
+    _, platforms = checkout.load(tmp_path)
+    assert checkout.find("local", platforms).name == "local"
+    with pytest.raises(ConfigError, match=r"bad\.yaml:2: devise: unknown key"):
+        checkout.find("bad", platforms)
+    with pytest.raises(RefusedError, match="there is no platform 'baad'"):
+        checkout.find("baad", platforms)
