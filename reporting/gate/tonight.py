@@ -28,7 +28,7 @@ def judge_tonight(
 ) -> dict[str, Verdict]:
     """The verdicts of `judge` on the latest run of a test, unless the series is blind by now, or paused.
 
-    A series is blind if its last run without doubt is three nights old or older.
+    A series is blind after three nights without a run without doubt. Tonight is not one of them: it is not over.
 
     Args:
         latest: the last run of the test that has numbers.
@@ -66,7 +66,7 @@ def _blind(
     night_ends: datetime.time,
     tonight: datetime.date,
 ) -> Verdict:
-    nights = (tonight - last).days
+    nights = (tonight - last).days - 1
     if nights < BLIND_NIGHTS:
         return verdict
     since = last + datetime.timedelta(days=1)

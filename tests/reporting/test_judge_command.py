@@ -45,14 +45,14 @@ def pause(site: Path, name: str, until: str) -> None:
 
 
 def test_a_series_without_a_run_for_three_nights_is_blind(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert judge(site, "2026-10-24", "--require") == 0
+    assert judge(site, "2026-10-25", "--require") == 0, "the third night is not over"
     assert capsys.readouterr().out == "1 ok\n"
-    assert judge(site, "2026-10-25") == 0
+    assert judge(site, "2026-10-26") == 0
     out = capsys.readouterr().out
     assert "blind since 2026-10-23: no run without doubt for 3 nights\n" in out
     assert out.endswith("\n1 blind\n")
-    assert judge(site, "2026-10-25", "--require") == 1
-    assert main(["table", f"--site={site}", "--tonight=2026-10-25"]) == 0
+    assert judge(site, "2026-10-26", "--require") == 1
+    assert main(["table", f"--site={site}", "--tonight=2026-10-26"]) == 0
     assert "blind since 2026-10-23" in capsys.readouterr().out
 
 
@@ -61,7 +61,7 @@ def test_nights_whose_runs_all_failed_are_blind(site: Path, capsys: pytest.Captu
         record(site / "history", night, 400.0, sane=False)
     assert judge(site, "2026-11-04") == 0
     out = capsys.readouterr().out
-    assert "blind since 2026-10-23: no run without doubt for 13 nights (13 failed runs since)" in out
+    assert "blind since 2026-10-23: no run without doubt for 12 nights (13 failed runs since)" in out
 
 
 def test_a_red_series_stays_red_when_it_is_blind(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
