@@ -147,10 +147,14 @@ def left_numbers(subject: Subject, left: Departure, found: LevelChange) -> str:
     """How far a run is from the pin of the series that it has left."""
     level = left.pin.level
     value = f"{number(found.value, level)} {subject.series.unit}"
-    distance = away(found.change, left.series) if level else "beside"
+    is_one_unit = (subject.series.unit, subject.series.better) == (left.series.unit, left.series.better)
+    distance = away(found.change, left.series) if level and is_one_unit else "beside"
+    pin = number(level, level)
+    if not is_one_unit:
+        pin = f"{pin} {left.series.unit}".rstrip()
     return (
         f"This run has {value}, {distance} the pin that the series had, "
-        f"{number(level, level)} ({runs_of(left.pin)}). Runs that differ in this have no common pin."
+        f"{pin} ({runs_of(left.pin)}). Runs that differ in this have no common pin."
     )
 
 

@@ -208,8 +208,10 @@ def _left(subject: Subject, left: Departure) -> Verdict:
     """The verdict on a run that has left a series that was learned."""
     series, pin = left.series, left.pin
     run = subject.series.runs[-1]
-    change, limit = 0.0, estimates.LEAST_STEP  # of a pin of 0 nothing is a fraction
-    if pin.level != 0:
+    change, limit = 0.0, estimates.LEAST_STEP  # of a pin of 0, or in another unit, nothing is a fraction
+    own = subject.series
+    is_one_unit = (own.unit, own.better) == (series.unit, series.better)
+    if pin.level != 0 and is_one_unit:
         change = series.change(run.value, pin.level)
         limit = estimates.step_limit(noise_before(series, pin, window_of(series, pin)))
     found = LevelChange(Kind.LEFT, run.value, change, limit)

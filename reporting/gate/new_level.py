@@ -118,6 +118,8 @@ def level_since(
     why_new = "the series had no pin"
     if pin is not None and pin.level == 0:  # nothing is a fraction of it
         pin, why_new = None, "the pin was 0"
+    if left is not None and (left.series.unit, left.series.better) != (series.unit, series.better):
+        left, why_new = None, "the pin was in another unit or direction"
     if left is not None and left.pin.level != 0:
         # The new runs become a series, with the noise and the anchor of the one that was left.
         pin = left.pin

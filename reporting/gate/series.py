@@ -242,29 +242,48 @@ def departure(
 ) -> Departure | None:
     """Whether a run has left a learned series: the same was asked for, and something else was measured.
 
-    A series that began before the other one was learned is a series of its own, and so is one that was accepted.
+    So has one whose metric has another unit or direction: a loss could hide behind it. A series that began before the
+    other one was learned is a series of its own, and so is one that was accepted.
     """
+    wanted = current.metrics[metric]
     test = current.key.test
     night = night_of(current.time_s, night_ends)
-    if references.acceptance(test, metric, current.comparability, night) is not None:
+    accepted = references.acceptance(test, metric, current.comparability, night)
+    if accepted is not None and (accepted.unit, accepted.better) == (wanted.unit, wanted.better):
         return None
-    same_test = sorted([*of_test(current, past), current], key=order)
-    first = next(run for run in same_test if run.comparability == current.comparability)
+    with_metric = [run for run in of_test(current, past) if metric in run.metrics]
+    same_test = sorted([*with_metric, current], key=order)
+    own = _series_key(metric, current)
+    first = next(run for run in same_test if _series_key(metric, run) == own)
     found = None
-    for like in _last_of_each_series(same_test, current):
-        if metric not in like.metrics:
-            continue
+    for like in _last_of_each_series(metric, same_test, current):
         earlier = [run for run in same_test if order(run) < order(first)]
         series = series_of(metric, like, earlier, night_ends)
         pin = pin_of(series, references.acceptance(test, metric, like.comparability, night))
         if pin is not None:
-            changed = tuple(differences(like.fields, current.fields))
+            changed = (*differences(like.fields, current.fields), *unit_differences(like.metrics[metric], wanted))
             found = Departure(series, pin, changed, night_of(first.time_s, night_ends))
     return found
 
 
-def _last_of_each_series(runs: Sequence[Envelope], current: Envelope) -> list[Envelope]:
-    """The last run of each other series for which the same was asked, the latest series last."""
-    last = {run.comparability: run for run in runs if run.comparability != current.comparability}
+def unit_differences(was: Metric, now: Metric) -> list[str]:
+    """Sentences on the unit and the direction of a metric, if they have changed."""
+    found = []
+    if now.unit != was.unit:
+        found.append(f"is in {now.unit or 'no unit'} now, was in {was.unit or 'no unit'}")
+    if now.better != was.better:
+        found.append(f"is better when it is {now.better} now, was when {was.better}")
+    return found
+
+
+def _series_key(metric: str, run: Envelope) -> tuple[str, str, str]:
+    measured = run.metrics[metric]
+    return run.comparability, measured.unit, measured.better
+
+
+def _last_of_each_series(metric: str, runs: Sequence[Envelope], current: Envelope) -> list[Envelope]:
+    """The last run of each other series of a metric for which the same was asked, the latest series last."""
+    own = _series_key(metric, current)
+    last = {key: run for run in runs if (key := _series_key(metric, run)) != own}
     wanted = asked(current.fields)
     return sorted((run for run in last.values() if asked(run.fields) == wanted), key=order)

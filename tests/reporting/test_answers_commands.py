@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import random
@@ -206,7 +207,7 @@ def test_an_acceptance_in_another_unit_does_not_count(site: Path) -> None:
     ]
     filled(site, in_thousands)
     now = verdict(site)
-    assert (now.kind, now.runs) == (Kind.LEARNING, 5)
+    assert (now.kind, now.runs, now.red) == (Kind.LEFT, 6, True)
 
 
 def test_a_note_on_an_imported_platform(site: Path) -> None:
@@ -639,3 +640,16 @@ def test_the_commands_of_the_page_can_be_typed(site: Path, capsys: pytest.Captur
     for line in lines:
         assert main([*shlex.split(line), f"--site={site}"]) in (0, 2)  # 2 where its dates have passed, or are to come
         assert "usage:" not in capsys.readouterr().err
+
+
+def test_a_metric_with_another_unit_is_red_until_its_new_level_is_accepted(site: Path) -> None:
+    since = last_night() - 4 * DAY
+    in_k = [
+        dataclasses.replace(one, metrics={METRIC: Metric(one.metrics[METRIC].value / 1000, "k/s")})
+        for one in nights(5, 80.0)
+    ]
+    filled(site, [*nights(26, 100.0, since - DAY), *in_k])
+    assert verdict(site).kind is Kind.LEFT
+    said = accept(site, since).stdout
+    assert (accepted(site).unit, accepted(site).anchor) == ("k/s", pytest.approx(0.08, rel=0.02))
+    assert not verdict(site).red, said

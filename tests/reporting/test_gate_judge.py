@@ -560,3 +560,13 @@ def test_an_unchanged_provenance_is_said_to_be_so():
 def test_the_commands_say_how_many_runs_an_acceptance_still_needs():
     verdict = verdict_on(run(26, 89.2), nights(26))
     assert "If the new level is right from now on (this needs 5 runs of it; there are 1):" in verdict.text
+
+
+@pytest.mark.parametrize("changes", [{"unit": "k/s"}, {"better": "lower"}])
+def test_another_unit_or_direction_of_a_learned_metric_leaves_its_series_and_hides_no_loss(changes):
+    past = [*nights(26), *[run(number, 0.08, **changes) for number in range(26, 30)]]
+    verdict = verdict_on(run(30, 0.08, **changes), past)
+    assert (verdict.kind, verdict.red, verdict.since) == (Kind.LEFT, True, night(26))
+    assert ("is in k/s now, was in samples/s" in verdict.short) == ("unit" in changes)
+    assert "100.0 samples/s (20 runs since" in verdict.text
+    assert verdict_on(run(19, 0.08, **changes), nights(19)).kind is Kind.LEARNING
