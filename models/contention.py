@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from models import cgroups
-from models.host import read_text
+from models.host import physical_cores, read_text
 from models.meter import BOOT_ID
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -28,6 +28,7 @@ OTHERS_CORES = 0.25
 OTHERS_SHARE = 0.01
 ELSEWHERE_SHARE = 0.25  # on cores that are not the job's, compared with how many the job has
 OTHERS_S = 0.3
+IDLE_SHARE = 0.25  # of the job's cores without a thread that computes, from which on it is a warning
 THROTTLED_SHARE = 0.02  # of a quota's periods, from which on it is a warning
 PRESSURES = ("cpu", "memory", "io")
 
@@ -82,6 +83,7 @@ class ContentionWatch:
             "waited_s": _difference(before.waited_s, after.waited_s),
             "threads": threads,
             "cores": [before.cores, after.cores],
+            "physical_cores": physical_cores(after.cores, self._root),
             "busy_s": _differences(before.busy_s, after.busy_s) if of_node else {},
             "stolen_s": _difference(before.stolen_s, after.stolen_s),
             "pressure_s": _differences(before.pressure_s, after.pressure_s),
@@ -243,7 +245,12 @@ def join(counted: Sequence[Optional[Counted]], on_cpu: bool) -> Contention:
         "periods": most.periods if most else None,
         "throttled_s": most.throttled_s if most else None,
     }
-    warnings = [*_on_neighbours(nodes, on_cpu), *_on_crowds(nodes, on_cpu), *_on_quotas(ranks)]
+    warnings = [
+        *_on_neighbours(nodes, on_cpu),
+        *_on_crowds(nodes, on_cpu),
+        *_on_idle_cores(nodes, on_cpu),
+        *_on_quotas(ranks),
+    ]
     return Contention(_rounded(value), warnings)
 
 
@@ -353,6 +360,23 @@ def _crowd(node: KernelNode, moment: int, on_cpu: bool) -> Optional[str]:
                 f"({_listed(cores)})"
             )
     return text
+
+
+def _on_idle_cores(nodes: Sequence[KernelNode], on_cpu: bool) -> Iterator[str]:
+    """Warn once of a node whose ranks have fewer threads than physical cores. A quota explains that by itself."""
+    for node in nodes:
+        counted = list(node.ranks.values())
+        sets = {of_rank["cores"][1]: of_rank.get("physical_cores") for of_rank in counted}
+        is_limited = any(quota is not None and quota < math.inf for of_rank in counted for quota in of_rank["quotas"])
+        is_partly_shared = len(sets) > 1 and sum(map(len, sets)) > len(frozenset().union(*sets))
+        if not on_cpu or is_limited or is_partly_shared or None in sets.values():
+            continue
+        threads = sum(of_rank["threads"] for of_rank in counted)
+        cores = sum(of_set or 0 for of_set in sets.values())
+        if threads <= (1 - IDLE_SHARE) * cores:
+            text = f"idle cores: {threads} thread(s) compute on {node.host}, and the job may use {cores} core(s) there"
+            yield f"{text}; OMP_NUM_THREADS sets the threads of a rank"
+            return
 
 
 def _on_quotas(ranks: Mapping[int, Counted]) -> Iterator[str]:

@@ -73,6 +73,17 @@ def node_cores(root: str = "/") -> int:
     return len(cores) or len(processors) or os.cpu_count() or 1
 
 
+def physical_cores(numbers: FrozenSet[int], root: str = "/") -> Optional[int]:
+    """Return on how many physical cores these logical ones are; None where the kernel does not tell them apart."""
+    cores = set()
+    for each in _processors(root):
+        if each["processor"].isdigit() and int(each["processor"]) in numbers:
+            if "core id" not in each:
+                return None
+            cores.add((each.get("physical id"), each["core id"]))
+    return len(cores) or None
+
+
 def own_cores() -> int:
     """Return on how many logical cores this process may run; a cpuset or srun's binding limits them.
 

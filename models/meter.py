@@ -37,6 +37,10 @@ SLOWER = 1.15  # a rank is named if its own work takes this many times as long a
 LONGER = 0.05  # a rank is named if it waits for its data longer than the others by this share of the windows
 MOST_STEPS = 50  # of a window that is made longer
 READ_AHEAD = 0.03  # of the windows' batches: more of them were ready before the windows opened than after they closed
+EXCHANGES = 0.3  # of the windows' time: the ranks are warned of if even the one that waits least exchanges gradients
+PAUSED = 0.05  # of the windows' time: a step is named if it computes so much longer than the median one
+PAUSED_TIMES = 3  # and so many times as long
+PAUSED_STEPS = 6  # of a rank at least, to know its median
 STALL_RISES = 0.1  # of a window's time, from the first to the last window: the loader uses up what it has read ahead
 MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -720,10 +724,12 @@ class Meter:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
         warnings.extend(_on_vendor(self.of_vendor.get("vendor_throughput"), windows))
         warnings.extend(_on_read_ahead(max(rank["used_up"] for rank in ranks), sum(w["steps"] for w in windows)))
-        slowest = longest_stall = None
+        slowest = longest_stall = exchange_share = None
         total: dict[str, Any] = {"wall_s": math.fsum(w["wall_s"] for w in windows), "stall_s": None, "compute_s": None}
         if self.no_split is None:
             slowest, longest_stall = _slowest(ranks), _longest_stall(ranks)
+            exchange_share = _exchange_share(ranks)
+            warnings.extend([*_on_exchange(exchange_share), *_on_pause(ranks)])
             warnings.extend([*_on_slowest(slowest), *_on_longest_stall(longest_stall), *_rising_stall(windows)])
             total.update({key: math.fsum(w[key] for w in windows) for key in ("stall_s", "compute_s")})
         total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
@@ -747,6 +753,7 @@ class Meter:
             "flop_per_sample": self.flop_per_sample,
             "slowest": slowest,
             "longest_stall": longest_stall,
+            "exchange_share": exchange_share,
             "step_s": None if self.runs_ahead else self._step_times(),
             "warnings": warnings,
         }
@@ -927,6 +934,50 @@ def _furthest(ranks: Sequence[dict[str, Any]], values: Sequence[float], name: st
         name: values[number],
         f"others_{name}": (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2,
     }
+
+
+def _exchange_share(ranks: Sequence[dict[str, Any]]) -> float | None:
+    """Return for which share of the windows the ranks exchange gradients after their own backward pass is done.
+
+    In each step that of the rank that does so for the shortest time counts: the others also wait for it. None for one
+    rank, and where a loop does not say when it exchanges.
+    """
+    wall_s = max((math.fsum(w["wall_s"] for w in rank["windows"]) for rank in ranks), default=0.0)
+    steps_of_ranks = [[seconds for w in rank["windows"] for seconds in w["exchange"]] for rank in ranks]
+    exchange_s = math.fsum(min(of_step) for of_step in zip(*steps_of_ranks))
+    if len(ranks) < 2 or not wall_s or not all(math.isfinite(s) for steps in steps_of_ranks for s in steps):
+        return None
+    return exchange_s / wall_s
+
+
+def _on_exchange(share: float | None) -> Iterator[str]:
+    if share is not None and share > EXCHANGES:
+        yield (
+            f"exchange: in {share:.0%} of the time even the last rank to be ready exchanges gradients: the network "
+            "between the ranks sets the pace, or a step is short"
+        )
+
+
+def _on_pause(ranks: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Warn of the step in which one rank's own work took much longer than in its other steps."""
+    longest: tuple[float, str] = (0.0, "")
+    for number, rank in enumerate(ranks):
+        own_s = [
+            busy_s - (exchange_s if math.isfinite(exchange_s) else 0.0)
+            for w in rank["windows"]
+            for busy_s, exchange_s in zip(w["busy"], w["exchange"])
+        ]
+        if len(own_s) < PAUSED_STEPS:
+            continue
+        wall_s = math.fsum(w["wall_s"] for w in rank["windows"])
+        median_s, most_s = sorted(own_s)[len(own_s) // 2], max(own_s)
+        if most_s - median_s > PAUSED * wall_s and most_s > PAUSED_TIMES * median_s:
+            step = rank["windows"][0]["first"] + own_s.index(most_s)
+            text = f"pause: step {step} of rank {number} on {rank['host']} computed for {most_s:.3g} s, and the median "
+            text += f"step for {median_s:.3g} s: its process was stopped, or did something else in between"
+            longest = max(longest, (most_s - median_s, text))
+    if longest[1]:
+        yield longest[1]
 
 
 def _on_slowest(slowest: Mapping[str, Any] | None) -> Iterator[str]:

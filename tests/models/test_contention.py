@@ -18,6 +18,7 @@ import pytest
 
 from models import cgroups
 from models.contention import TICK_S, ContentionWatch, join
+from models.host import physical_cores
 from tests.models.groups import real_quota, show
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT
 
@@ -185,6 +186,35 @@ def rank(cores: set[int], threads: int = 1, later: set[int] | None = None, **mor
     seen = {"host": "n07", "node": "kernel", "elapsed_s": 10.0, "used_s": 1.0, "waited_s": None, "threads": threads}
     looks = {"cores": [frozenset(cores), frozenset(cores if later is None else later)], "quotas": [math.inf, math.inf]}
     return {**seen, **looks, "busy_s": {}, "stolen_s": None, "pressure_s": {}, "throttling": None, **more}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "on_cpu", "said"),
+    [
+        ([{"cores": {0, 1}, "physical_cores": 2}], True, "1 thread(s) compute on n07, and the job may use 2 core(s)"),
+        ([{"cores": {0, 1}, "physical_cores": 2}], False, None),  # a GPU computes
+        ([{"cores": {0, 1}, "physical_cores": 1}], True, None),  # two threads of one core
+        ([{"cores": {0, 1}, "physical_cores": None}], True, None),
+        ([{"cores": {0, 1}, "physical_cores": 2, "quotas": [1.0, 1.0]}], True, None),
+        ([{"cores": {0, 1, 2, 3}, "physical_cores": 4}] * 2, True, "2 thread(s) compute on n07"),
+        ([{"cores": {0, 1}, "physical_cores": 2, "threads": 2}, {"cores": {2}, "physical_cores": 1}], True, None),
+    ],
+)
+def test_cores_without_a_thread_are_named(ranks: list[dict[str, Any]], on_cpu: bool, said: str | None) -> None:
+    warnings = join([rank(**of_rank) for of_rank in ranks], on_cpu=on_cpu).warnings
+    idle = [text for text in warnings if text.startswith("idle cores: ")]
+    assert len(idle) == (said is not None)
+    if said:
+        assert said in idle[0]
+
+
+def test_logical_cores_are_counted_as_physical_ones(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    blocks = [f"processor : {n}\nphysical id : {n // 4}\ncore id : {n % 2}\n" for n in range(8)]
+    (tmp_path / "proc/cpuinfo").write_text("\n".join(blocks))
+    assert physical_cores(frozenset({0, 2}), str(tmp_path)) == 1
+    assert physical_cores(frozenset(range(8)), str(tmp_path)) == 4
+    assert physical_cores(frozenset({0}), str(tmp_path / "nowhere")) is None
 
 
 @pytest.mark.parametrize(

@@ -461,6 +461,25 @@ def test_a_rank_whose_own_work_is_slow_is_named(log, micro_batches):
     assert f"rank 1 on {host} needs 2.00 times the others' time for its own work" in warning
 
 
+def test_a_slow_network_between_the_ranks_is_named(log):
+    summary = exchange_together(Ranks(2), log, own_s=(0.0625, 0.0833), waits_s=(0.0, 0.0))
+    assert summary["exchange_share"] == pytest.approx(0.75, abs=0.001)
+    (warning,) = [text for text in summary["warnings"] if text.startswith("exchange: ")]
+    assert "in 75% of the time" in warning
+
+
+@pytest.mark.parametrize(("paused_s", "named"), [(5.0, True), (0.5, False)])
+def test_a_step_in_which_the_process_was_stopped_is_named(time, log, paused_s, named):
+    meter = meter_on(time, log)
+    for step in meter.steps(loader(time, 0.25)):
+        time.sleep(0.75 + (paused_s if step == 7 else 0.0))
+    assert meter.finish() == 0
+    pauses = [text for text in log.one("hpcml_summary")["warnings"] if text.startswith("pause: ")]
+    assert len(pauses) == named
+    if named:
+        assert f"step 7 of rank 0 on {platform.node()} computed for 5.75 s, and the median step for 0.75 s" in pauses[0]
+
+
 def test_a_rank_that_waits_longest_for_its_data_is_named(log):
     summary = exchange_together(Ranks(3), log, own_s=(1.0, 1.0, 1.0), waits_s=(0.0, 0.0, 3.75))
     assert summary["longest_stall"] == {"rank": 2, "host": platform.node(), "share": 0.75, "others_share": 0.0}
