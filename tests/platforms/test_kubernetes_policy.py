@@ -228,6 +228,32 @@ def test_lint_finds_an_archive_that_is_too_large_for_a_config_map(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("folder", "volumes", "wrong"),
+    [
+        ("/sets/x-smoke", [{"mount": "/data", "pvc": "sets"}, {"mount": "/t", "scratch": "1Gi"}], True),
+        ("/database/x", [{"mount": "/data", "pvc": "sets"}], True),
+        ("/data/x-smoke", [{"mount": "/data", "pvc": "sets"}], False),
+        ("/t/x", [{"mount": "/data", "pvc": "sets"}, {"mount": "/t", "scratch": "1Gi"}], False),
+        ("/sets/x", [{"mount": "/t", "scratch": "1Gi"}], False),  # the image must hold the data
+        (None, [{"mount": "/data", "pvc": "sets"}], False),  # a user's own program
+    ],
+)
+def test_a_data_folder_outside_of_every_mount_is_refused(
+    tmp_path: Path, folder: str | None, volumes: list[object], wrong: bool
+) -> None:
+    keys = {"image": "registry/image:1", "cpu": "16", "memory": "64Gi", "shm": "8Gi", "volumes": volumes}
+    source = tmp_path / "cluster.yaml"
+    source.write_text("device: gpu\ndata_dir: /sets\n")
+    platform = cluster(kubernetes=keys, source=source)
+    spec = replace(SPEC, benchmark="resnet50", data_dir=folder)
+    found = against(render.render(spec, platform), platform, spec)
+    assert bool(found) == wrong
+    if wrong:
+        assert f"{folder} lies in none of the volumes that the pods mount (/data" in found[0]
+        assert f": {source}:2: data_dir: write /data, or add `- {{mount: " in found[0]
+
+
+@pytest.mark.parametrize(
     ("words", "threads", "cpu", "wrong"),
     [
         (["torchrun", "--nproc_per_node", "8", "a.py"], "4", "16", True),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from platforms.config.loading import nearest
 from platforms.config.values import quantity_of
-from platforms.job import JobSpec
+from platforms.job import ConfigError, JobSpec
 from platforms.schedulers.kubernetes.manifest import documents, launch, lint_rules, placeholders, templating
-from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects import fields, labels
 from platforms.schedulers.kubernetes.objects.pod_templates import (
     NO_TEMPLATE,
     Object,
@@ -30,6 +31,7 @@ Problem = tuple[TreePath, str]  # where in an object, and what is wrong there
 SiteProblem = tuple[TreePath, str, str]  # the same, and the rule of the site that it breaks
 
 _KEY = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
+_GO_WITH_POD = {"emptyDir", "ephemeral", "configMap", "secret", "downwardAPI", "projected"}  # kinds of volumes
 _EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
@@ -77,6 +79,7 @@ def _problems(tree: Object, platform: Platform, spec: JobSpec | None, *, is_root
         yield from _unfilled(tree)
     else:
         yield from _code_too_large(tree, spec)
+        yield from _data_outside_of_volumes(tree, platform, spec)
     yield from _broken_general_rules(tree, platform, all_rules=spec is None)
 
 
@@ -133,6 +136,42 @@ def _code_too_large(tree: Object, spec: JobSpec) -> Iterator[Problem]:
             for index, volume in enumerate(volumes):
                 if _value_at(volume, ("configMap", "name")) == name:
                     yield (*path, "spec", "volumes", index), why
+
+
+def _data_outside_of_volumes(tree: Object, platform: Platform, spec: JobSpec) -> Iterator[Problem]:
+    """A data set where no pod mounts anything. An image may hold it if the pods mount nothing that outlives them."""
+    if spec.data_dir is None:
+        return
+    mounts: list[str] = []
+    lasting: list[str] = []
+    for path, template in templates(tree):
+        of_pod = {
+            fields.text(volume, "name")
+            for volume in fields.items(template, "spec", "volumes")
+            if _GO_WITH_POD & volume.keys()
+        }
+        for _path, container in containers(template, path):
+            for mount in fields.items(container, "volumeMounts"):
+                mounts.append(fields.text(mount, "mountPath"))
+                if fields.text(mount, "name") not in of_pod:
+                    lasting.append(fields.text(mount, "mountPath"))
+    folder = PurePosixPath(spec.data_dir)
+    if not lasting or any(folder.is_relative_to(mount) for mount in mounts):
+        return
+    cure = f"write {lasting[0]}, or add `- {{mount: {folder.parent}, pvc: NAME}}` to `kubernetes: volumes:`"
+    found = f"{folder} lies in none of the volumes that the pods mount ({', '.join(dict.fromkeys(lasting))})"
+    yield (), f"{found}: {_place_of_data_dir(platform, spec)}: data_dir: {cure}"
+
+
+def _place_of_data_dir(platform: Platform, spec: JobSpec) -> str:
+    """The file and the line of the key that says where the data of a benchmark lies."""
+    try:
+        (written,) = documents.read(platform.source.read_text(encoding="utf-8"), str(platform.source))
+    except (OSError, ValueError, ConfigError):
+        return str(platform.source)
+    own = ("benchmarks", str(spec.benchmark), "data_dir")
+    path = own if own in written.lines else ("data_dir",)
+    return f"{platform.source}:{written.line(path)}"
 
 
 def _broken_general_rules(tree: Object, platform: Platform, *, all_rules: bool) -> Iterator[Problem]:
