@@ -45,6 +45,7 @@ class Command:
     module: str
     summary: str
     shared: Callable[[argparse.ArgumentParser], None] = nothing
+    group: str = ""  # the heading below which `--help` lists it
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,31 @@ def run(program: Program, arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _grouped(program: Program) -> str:
+    """The commands with their summaries, below the headings of their groups."""
+    lines: list[str] = []
+    for group in dict.fromkeys(command.group for command in program.commands.values()):
+        lines += ["", f"{group}:"]
+        of_group = {name: command for name, command in program.commands.items() if command.group == group}
+        lines += [f"  {name:<10} {command.summary}" for name, command in of_group.items()]
+    return "\n".join([*lines, "", f"{program.typed} COMMAND --help says more of one."]).lstrip("\n")
+
+
 def parsed(program: Program, words: Sequence[str]) -> argparse.Namespace:
     """The options of the command that is typed; its words and options may stand in every order.
 
     Raises SystemExit for `--help`, and for what is no command or has mistakes.
     """
-    parser = Parser(prog=program.typed, description=program.description)
+    parser = Parser(
+        prog=program.typed,
+        description=program.description,
+        epilog=_grouped(program),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in program.commands.items():
         summary = command.summary
-        subparser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        subparser = commands.add_parser(name, description=f"{summary[0].upper()}{summary[1:]}.")
         command.shared(subparser)
         subparser.add_argument(
             "--site", metavar="DIR", help="the centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"

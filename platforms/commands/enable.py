@@ -20,9 +20,10 @@ import yaml
 from platforms import atomic_file, checkout
 from platforms.config import schema, yaml_lines
 from platforms.config.loading import nearest
-from platforms.job import ConfigError, RefusedError
+from platforms.job import ConfigError, RefusedError, names_a_secret
 
 KEY = "enabled"
+VARIABLE = "HPC_ML_BENCH_"  # begins the names of variables with the values of the site
 
 
 def add_options(_parser: argparse.ArgumentParser) -> None:
@@ -47,13 +48,23 @@ def enable(options: argparse.Namespace) -> int:
         if name == "local":
             print("local: runs without being enabled")
         else:
-            missing = ", ".join(f"{key}: …" for key in platforms[name].missing)
-            hint = f"; it needs `values: {{{missing}}}` there, too" if missing else ""
-            print(f"{path}: {name} is enabled{hint}")
+            print(f"{path}: {name} is enabled{_needed(platforms[name].missing)}")
         ended = platforms[name].ended_by(datetime.date.today())
         if ended is not None:
             print(f"{name}: {ended}: its tests are skipped")
     return 0
+
+
+def _needed(missing: Sequence[str]) -> str:
+    """What of the site a platform still needs. A secret never stands in a file, so it comes from the environment."""
+    values = ", ".join(f"{key}: …" for key in missing if not names_a_secret(key))
+    variables = " ".join(f"{VARIABLE}{key.upper()}" for key in missing if names_a_secret(key))
+    hints = []
+    if values:
+        hints.append(f"; it needs `values: {{{values}}}` there, too")
+    if variables:
+        hints.append(f"; export {variables} before pytest, since secrets never reach YAML")
+    return "".join(hints)
 
 
 def disable(options: argparse.Namespace) -> int:

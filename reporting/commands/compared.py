@@ -19,6 +19,7 @@ from reporting.gate.explanation import number, percent, size
 from reporting.references.answers import Note, References
 from reporting.tables.grouped import Table
 
+MOST_VALUES = 20  # sessions in a line
 MANY = 10  # intervals, of which some miss by chance
 PART_COLUMNS: Mapping[str, str] = {
     "wait_ms": "wait",
@@ -210,7 +211,14 @@ def _side_line(side: Side, unit: str) -> str:
         what = "1 session, one job" if jobs == 1 else f"1 session, the median of its {jobs} jobs"
         return line(side.word, f"{number(level, level / 10)} {unit}: {what}")
     what = f"the geometric mean of {len(values)} sessions; their medians, and jobs"
-    return line(side.word, f"{number(level, level / 10)} {unit}, {what}: {', '.join(values)}")
+    return line(side.word, f"{number(level, level / 10)} {unit}, {what}: {first_of(values)}")
+
+
+def first_of(values: Sequence[str]) -> str:
+    """Some values in a line; of many the first ones, and how many more there are."""
+    if len(values) <= MOST_VALUES:
+        return ", ".join(values)
+    return f"{', '.join(values[:MOST_VALUES])} and {len(values) - MOST_VALUES} more"
 
 
 def _group_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
@@ -225,8 +233,8 @@ def _group_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
 def _pair_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
     old = contrast.before.medians
     logs = [math.log(value / old[run_id]) for run_id, value in contrast.after.medians.items()]
-    changes = ", ".join(f"{100 * change_of(log, contrast.better):+.2f}" for log in logs)
-    yield line("paired", f"the change within each of {len(logs)} sessions: {changes} %")
+    changes = first_of([f"{100 * change_of(log, contrast.better):+.2f}" for log in logs])
+    yield line("paired", f"the change within each of {len(logs)} sessions, in %: {changes}")
     yield line("error", f"{size(interval.error)} = {100 * stdev(logs):.3f} / sqrt({len(logs)}) %, of their logarithms")
     yield interval_line(interval)
 

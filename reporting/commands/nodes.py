@@ -19,6 +19,7 @@ from platforms.printable import printable
 from platforms.schedulers import backend_of
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.tonight import add_tonight, until_tonight
 from reporting.fleet.answer import answer
 from reporting.fleet.job_answer import JobAnswer, is_of_job, job_answer, minute
 from reporting.fleet.node_runs import NodeRun, node_runs
@@ -44,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--job", metavar="ID", help="is it me or the machine? The nodes on which this job of any user runs or has run"
     )
     which.add_argument("--nodes", metavar="LIST", help="the same for nodes, as in n07,n10..n12 or n[10-12]")
+    add_tonight(parser)
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
 
 
@@ -53,7 +55,7 @@ def main(options: argparse.Namespace) -> int:
     answering.refuse_unknown_platform(site, options.platform)
     asked = _asked_nodes(options, site)
     problems: list[str] = []
-    envelopes = _envelopes(options.platform, site, problems)
+    envelopes = until_tonight(_envelopes(options.platform, site, problems), options, site)
     runs = _runs(options.platform, site, envelopes)
     records = records_of(runs, asked or _nodes_of_scheduler(options.platform, site, problems))
     if options.nodes is not None:
@@ -68,6 +70,8 @@ def main(options: argparse.Namespace) -> int:
         print(_csv(shown), end="")
     else:
         _print_tables(options, shown, found)
+        if not asked:  # who asks about the nodes of a job is a user, who cannot drain them
+            _print_drain_lines(options.platform, site, shown)
     sys.stdout.flush()
     answering.warn(problems)
     if found is not None:
@@ -172,6 +176,24 @@ def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord], of
         return
     for line in text(tables, width):
         print(printable(line))
+
+
+def _print_drain_lines(name: str, site: OpenedSite, records: Sequence[NodeRecord]) -> None:
+    """How each slow node is taken out of service; nothing where the platform's file or its scheduler has no command."""
+    slow = [record for record in records if record.standing is Standing.SLOW]
+    if not slow:
+        return
+    try:
+        backend = backend_of(_platform(name, site))
+    except BenchError:
+        return  # a platform of the history alone
+    reasons = {record.name: f"slow: {percent(record.deviation or 0.0)}" for record in slow}
+    drains = [backend.drain_command(node, reason) for node, reason in reasons.items()]
+    typed = [drain for drain in drains if drain is not None]
+    if typed:
+        print("\nTo take it out of service until it is repaired:")
+        for drain in typed:
+            print(f"  {printable(drain)}")
 
 
 def _table(platform: str, records: Sequence[NodeRecord]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from platforms.job import RefusedError
@@ -34,11 +34,14 @@ def add_tests(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def pinned_series(site: OpenedSite, words: Sequence[str]) -> list[PinnedSeries]:
+def pinned_series(
+    site: OpenedSite, words: Sequence[str], until: Callable[[Sequence[Envelope]], Sequence[Envelope]] = list
+) -> list[PinnedSeries]:
     """The series of the tests that words choose, in order of tests and metrics. Prints what is wrong with the history.
 
     Args:
         words: all of them stand in the id of each test, or each one is the id of a test.
+        until: chooses the runs that count, as those until a night.
 
     Raises RefusedError if they choose no test, or none with numbers.
     """
@@ -49,6 +52,7 @@ def pinned_series(site: OpenedSite, words: Sequence[str]) -> list[PinnedSeries]:
         problems.clear()
         envelopes = selected(site, words, problems)
     print_errors([*problems, *references.problems])
+    envelopes = list(until(envelopes))
     last: dict[str, Envelope] = {}
     for envelope in envelopes:
         if envelope.has_numbers and envelope.trial.in_series:

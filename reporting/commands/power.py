@@ -6,6 +6,7 @@ import argparse
 
 from reporting.commands.opened_site import open_site
 from reporting.commands.pinned_series import add_tests, pinned_series, print_others, print_table
+from reporting.commands.tonight import add_tonight, until_tonight
 from reporting.gate.power import CHANCE, MONTH, NIGHTS, Sight, sight_of
 
 LOSSES = (0.02, 0.03, 0.04, 0.06, 0.10)
@@ -15,6 +16,7 @@ EACH_NIGHT = (1, 2, 3)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     add_tests(parser)
+    add_tonight(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -25,7 +27,8 @@ def main(options: argparse.Namespace) -> int:
     others = []
     drifts = 0.0
     steps = 0.0
-    for one in pinned_series(open_site(options), options.selection):
+    site = open_site(options)
+    for one in pinned_series(site, options.selection, lambda runs: until_tonight(runs, options, site)):
         name = (one.series.test, one.series.metric)
         now = None if one.pin is None else sight_of(one.series, one.pin)
         if now is None or one.pin is None:

@@ -48,7 +48,7 @@ def until_tonight(envelopes: Sequence[Envelope], options: argparse.Namespace, si
     Raises:
         RefusedError: all of them are later.
     """
-    if options.tonight is None:
+    if options.tonight is None or not envelopes:
         return list(envelopes)
     night = answering.day_of("--tonight", options.tonight)
     end = beginning_of(night + datetime.timedelta(days=1), site).timestamp()

@@ -85,3 +85,18 @@ def test_an_unknown_option_shows_the_usage_of_its_command(capsys: pytest.Capture
         command_line.parsed(REPORTING, ["trend", "--sit", "--nope", "a100"])
     err = capsys.readouterr().err
     assert "usage: python -m reporting trend" in err
+
+
+@pytest.mark.parametrize("program", [PLATFORMS, REPORTING])
+def test_help_lists_each_command_once_below_the_heading_of_its_group(
+    program: command_line.Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command_line.parsed(program, ["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for name, command in program.commands.items():
+        assert command.group
+        (place,) = [number for number, line in enumerate(lines) if line.startswith(f"  {name} ")]
+        assert command.summary in lines[place]
+        heading = next(line for line in reversed(lines[:place]) if not line.startswith("  "))
+        assert heading == f"{command.group}:"

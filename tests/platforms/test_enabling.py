@@ -163,6 +163,18 @@ def test_what_a_platform_still_needs_is_said(site: Path, capsys: pytest.CaptureF
     )
 
 
+def test_a_secret_that_a_platform_needs_comes_from_the_environment(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\nenv: {WANDB_API_KEY: '${site.wandb_api_key}'}\n"
+    (site / "platforms").mkdir(exist_ok=True)
+    (site / "platforms" / "watched.yaml").write_text(text)
+    assert main(["enable", "watched", f"--site={site}"]) == 0
+    out = capsys.readouterr().out
+    assert "watched is enabled; export HPC_ML_BENCH_WANDB_API_KEY before pytest, since secrets never reach YAML" in out
+    assert "values:" not in out
+
+
 def test_a_name_that_no_platform_has_writes_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["enable", "a", "archer2_cp", f"--site={site}"]) == 2
     assert "there is no platform 'archer2_cp' (did you mean 'archer2_cpu'?)" in capsys.readouterr().err

@@ -144,7 +144,14 @@ def test_sides_of_the_same_sessions_are_compared_within_them(
     assert compare(site, "node=n01", "node=n02") == 1
     out = capsys.readouterr().out
     assert "-4.9 % [-5.1, -4.7]" in out
-    assert "the change within each of 3 sessions: -5.00, -4.91, -4.81 %" in out
+    assert "the change within each of 3 sessions, in %: -5.00, -4.91, -4.81\n" in out
+
+
+def test_of_many_sessions_the_first_ones_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [one for number in range(25) for one in session(number, [100, 95 * (1 + number / 10_000)])]
+    assert compare(site_with(tmp_path, runs), "node=n01", "node=n02") == 1
+    out = capsys.readouterr().out
+    assert out.count("and 5 more\n") == 3
 
 
 def test_both_sides_of_one_session_have_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,6 +117,9 @@ class Asked(Backend):
     def nodes(self, platform: Platform) -> Sequence[NodeState]:
         return [NodeState(name, "idle") for name in ("n01", "n07", "n13")]
 
+    def drain_command(self, node: str, reason: str) -> str | None:
+        return f"drain {node} '{reason}'"
+
     def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
         if job_id != "4711":
             raise RefusedError(f"Slurm knows no job {job_id}")
@@ -140,8 +143,22 @@ def asked_scheduler(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nodes_that_were_never_measured_come_from_the_scheduler(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nodes(site) == 1
     said = capsys.readouterr()
-    assert said.out.splitlines()[-1] == "never measured: n13"
+    assert "\nnever measured: n13\n" in said.out
     assert said.err == ""
+
+
+@pytest.mark.usefixtures("asked_scheduler")
+def test_a_slow_node_comes_with_the_command_that_drains_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(site) == 1
+    said = "To take it out of service until it is repaired:\n  drain n07 'slow: -8.0 %'\n"
+    assert said in capsys.readouterr().out
+    assert nodes(site, "--nodes=n07") == 1
+    assert "drain" not in capsys.readouterr().out, "a user cannot drain it"
+
+
+def test_the_nodes_of_an_earlier_night(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(site, "--tonight=2026-10-02") == 0
+    assert "2026-10-03" not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("asked_scheduler")

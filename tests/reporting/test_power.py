@@ -207,6 +207,11 @@ def test_power_has_a_line_for_each_series_and_a_sum(site, capsys):
     )
 
 
+def test_power_of_an_earlier_night(site, capsys):
+    assert main(["power", f"--site={site}", "--tonight=2026-10-12"]) == 0
+    assert TEST in capsys.readouterr().out.partition("Fewer than 20 runs")[2]
+
+
 def test_a_series_that_is_too_loud_has_no_loss_in_the_table(site, capsys):
     HistoryWriter(site / "history").write_all(noisy(60, 1.0, 4, outliers=0.35, test="site/test_loud.py::test_loud"))
     assert main(["power", "site/test_loud.py::test_loud", f"--site={site}"]) == 0
