@@ -32,8 +32,9 @@ from platforms.job import Role
 from reporting.gate.estimates import PIN_RUNS
 from reporting.history import reader
 
-DAY_S = 86_400.0
-FIRST_EVENING_S = 1_767_304_800.0  # 2026-01-01 22:00 UTC
+DAY_S = 86_400
+FIRST_NOON_S = 1_767_268_800  # 2026-01-01 12:00 UTC
+EVENING_S = 36_000  # from noon to 22:00
 WEEK = 7  # nights from the first red; from then on a lasting loss should be red every night
 SOON = 6
 CLOCK = r"""
@@ -46,6 +47,12 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
     int failed = syscall(SYS_clock_gettime, clock, at);
     if (!failed && clock == CLOCK_REALTIME && getenv("MOVED_BY_S")) at->tv_sec += atol(getenv("MOVED_BY_S"));
     return failed;
+}
+time_t time(time_t *seconds) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (seconds) *seconds = now.tv_sec;
+    return now.tv_sec;
 }
 """
 PLATFORM = """scheduler: local
@@ -74,20 +81,13 @@ print("rate:", 100 * float(os.environ["LEVEL"]) * (1 + noise))
 
 @dataclass(frozen=True)
 class Course:
-    """What became of a test, in nights: 1 is the first one of the loss, or from the repair on.
+    """What became of a test, in nights. Those of the loss, and those from the repair on, are counted from 1."""
 
-    Attributes:
-        false: red ones before the loss.
-        first: the first red one; None: there is none.
-        later, green: those of the loss from a week after the first red on, and the green ones of them.
-        recovered: from which one on it was green for good; None: not yet, or no repair.
-    """
-
-    false: int
-    first: int | None
-    later: int
-    green: int
-    recovered: int | None
+    false: int  # red before the loss
+    first: int | None  # the first red one of the loss
+    later: int  # those of the loss from a week after the first red on
+    green: int  # of these
+    recovered: int | None  # from which one on it was green for good; None: not yet, or no repair
 
 
 def main() -> int:
@@ -141,7 +141,8 @@ def session(folder: Path, night: int, options: argparse.Namespace) -> None:
     is_lost = options.begin <= night < (options.repair or options.nights)
     level = 1 - options.loss if is_lost else 1.0
     own = {"SEED": options.seed, "NIGHT": night, "CV": options.cv, "LEVEL": level}
-    clock = {"LD_PRELOAD": folder / "clock.so", "MOVED_BY_S": round(FIRST_EVENING_S + night * DAY_S - time.time())}
+    evening_s = FIRST_NOON_S + night * DAY_S + EVENING_S
+    clock = {"LD_PRELOAD": folder / "clock.so", "MOVED_BY_S": evening_s - round(time.time())}
     command = [sys.executable, "-m", "pytest", "-q", "-m", "simulated", "-p", "no:cacheprovider", "--tb=line"]
     environ = clean_environ(folder) | {name: str(value) for name, value in {**own, **clock}.items()}
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
@@ -157,7 +158,7 @@ def red_nights(folder: Path) -> dict[str, set[int]]:
         if run.trial.role is Role.MEASURE:
             red = found.setdefault(run.key.test, set())
             if run.verdicts["rate"]["red"]:
-                red.add(int((run.time_s - FIRST_EVENING_S) // DAY_S))
+                red.add(int((run.time_s - FIRST_NOON_S) // DAY_S))
     return dict(sorted(found.items()))
 
 
@@ -176,7 +177,6 @@ def course(red: set[int], options: argparse.Namespace) -> Course:
 
 
 def table(courses: Mapping[str, Course], judged: int) -> Iterator[str]:
-    """`judged`: how many nights there are before the loss that are judged."""
     yield "| test | red before the loss | first red in its night | green from a week later | green again in night |"
     yield "|---|---|---|---|---|"
     for test, one in courses.items():
