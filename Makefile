@@ -51,12 +51,12 @@ $(VENV)/bin/python:
 
 $(VENV)/bench.stamp: setup.cfg environments/constraints.txt | check-torch $(VENV)/bin/python
 	@echo "installing what the benchmarks need into $(VENV) (once; a few minutes)"
-	$(PIP) '.[$(EXTRA)]'
+	$(PIP) --editable '.[$(EXTRA)]'
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/bench.stamp
 	@echo "installing what the tests need into $(VENV) (once)"
-	$(PIP) '.[$(EXTRA),dev]'
+	$(PIP) --editable '.[$(EXTRA),dev]'
 	@touch $@
 
 # The torch on PyPI is built for CUDA and CPUs.

@@ -62,6 +62,7 @@ NAMES: Mapping[str, str] = {
 
 FILES: Mapping[str, str] = {
     "site/test_mine.py": "the test that a reader writes",
+    "~/bench/test_mine.py": "the same test in a folder of its own",
 }
 """Files of the examples that the checkout does not have, with what they stand for."""
 
