@@ -144,6 +144,14 @@ def test_tests_that_are_not_judged_are_named_below_the_answer(year_page: Page) -
     )
 
 
+def test_a_cell_of_a_test_that_learns_has_its_number() -> None:
+    report = samples.single_run()
+    learning = report.tests[0]
+    (cell,) = page_of(report).texts("a", "cell")
+    assert learning.condition is Condition.LEARNING
+    assert learning.series[0].unit in cell
+
+
 def test_the_page_says_when_it_was_made_and_that_runs_are_missing() -> None:
     report = samples.quiet()
     page = page_of(report)
