@@ -269,6 +269,10 @@ def report_end(suite: Suite, console: Console) -> None:
     for test, conclusion in suite.conclusions.items():
         if test not in suite.regressed:  # else it is the message of the failure
             console.always(f"{test}: {conclusion.text}")
+    for test in suite.unrecorded:  # the table of results has the warnings of the others
+        run = suite.jobs[test].run
+        for warning in run.warnings if run is not None else ():
+            console.problem(f"{test}: {warning}")
     if suite.unrecorded:
         tests = suite.unrecorded[0]
         if len(suite.unrecorded) > 1:

@@ -25,6 +25,7 @@ DOUBTED_BY_JOB: Mapping[str, str] = {
     "tried": TRIED,
     "throttled": "throttled",
     "the CPU quota changed while this job was measured": "throttled",
+    "steps not known": "steps not known",  # Slurm has no account of them (platforms/schedulers/slurm/judge.py)
 }
 
 

@@ -397,3 +397,16 @@ def cancel(pid_file: Path) -> None:
 def _running(project) -> list[str]:
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if str(project.path / "program.py") in line and "ps -eo" not in line]
+
+
+def test_the_warnings_of_a_test_that_records_nothing_are_shown(project):
+    project.job_test()
+    for name, old, new in (
+        ("program.py", '"warnings": []', '"warnings": ["not alone: others used 2 cores"]'),
+        ("test_mine.py", "    record(run)\n", ""),
+    ):
+        path = project.path / name
+        path.write_text(path.read_text().replace(old, new))
+    result = project.pytest("-q")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["test_mine.py::test_it[[]local-1x1cpu[]]: not alone: others used 2 cores"])

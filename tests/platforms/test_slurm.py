@@ -451,7 +451,10 @@ def test_a_success_without_rows_of_steps_has_a_warning() -> None:
     ended = {**DONE, "exit_file": replace(GOOD, steps_known=False)}
     none = judge.judge(PolledJob(row("COMPLETED"), (), accounting_enabled=False, **ended))
     away = judge.judge(PolledJob(row("COMPLETED"), None, unchanged_s=ACCOUNT_S, **ended))
-    assert "is not known, since Slurm keeps no account of steps here;" in none.warnings[0]
+    assert (
+        "steps not known: nothing says how the steps of the job ended, since Slurm keeps no account of steps here;"
+        in none.warnings[0]
+    )
     assert f"since accounting said nothing about them for {ACCOUNT_S:g} s;" in away.warnings[0]
     ours = {**DONE, "exit_file": replace(GOOD, steps_known=True)}
     assert judge.judge(PolledJob(row("COMPLETED"), (), accounting_enabled=False, **ours)).warnings == ()

@@ -374,7 +374,7 @@ def test_without_accounting_the_log_tells_how_steps_ended(
         assert (name, status.state, status.exit_code) == (name, state_, code), status
         if state_ is State.SUCCEEDED:
             (warning,) = status.warnings
-            assert warning.startswith("how the steps of the job ended is not known, since "), warning
+            assert warning.startswith("steps not known: nothing says how the steps of the job ended, since "), warning
         else:
             assert re.search(reason, status.reason), status
             assert status.warnings == ()

@@ -110,6 +110,7 @@ def test_a_job_that_never_began_has_an_envelope_without_numbers() -> None:
         ({"spread_within_job": 0.11}, ("unsteady",)),
         ({"warnings": ["not alone: others used 1.3 of the 2 core(s) of this job"]}, ("not alone",)),
         ({"warnings": ["crowded: ranks 0, 1 on n07: 2 thread(s) on 1 core(s) (0)"]}, ("crowded",)),
+        ({"warnings": ["steps not known: nothing says how the steps of the job ended"]}, ("steps not known",)),
         ({"warnings": ["throttled: a CPU quota", "the CPU quota changed while …"]}, ("throttled",)),
         ({"summary__health__throttled": {"rank 3": ["power cap", "hardware thermal"]}}, ("throttled",)),
         ({"summary__health__throttled": None}, ()),

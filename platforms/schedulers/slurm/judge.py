@@ -374,7 +374,7 @@ def _warnings(steps: Sequence[JobRow], job: PolledJob) -> tuple[str, ...]:
     else:
         cause = "Slurm keeps no account of steps here"
     evidence = "its script's exit code and the lines of srun and slurmstepd in its log show no failure"
-    return (f"how the steps of the job ended is not known, since {cause}; {evidence}",)
+    return (f"steps not known: nothing says how the steps of the job ended, since {cause}; {evidence}",)
 
 
 # --- nodes and times -------------------------------------------------------------------------------------------------
