@@ -5,6 +5,7 @@
 {% endfor %}
 
 folder={{ folder | q }}
+exec {own_log}>&1  # the log as Slurm opened it, whatever becomes of the file of that name
 
 # Writes the file `exit` at the end of this job: how it ended, when, and how long the log was then.
 # `exit 0` before the ranks have run is not a success.
@@ -16,6 +17,10 @@ finish() {
         code=70
     fi
     bytes=$(stat -c %s "$folder/log" 2>/dev/null || echo 0)
+    # What was written counts, too, where the log was cut or replaced since.
+    written=$(sed -n 's/^pos:[[:space:]]*//p' "/proc/$$/fdinfo/$own_log" 2>/dev/null)
+    [ "/proc/$$/fd/$own_log" -ef "$folder/log" ] || bytes=$((bytes + ${written:-0}))
+    [ "${written:-0}" -le "$bytes" ] || bytes=$written
     end="exit_code=$code ended=$(date +%s) log_bytes=$bytes"
     echo "$end nodes=${SLURM_JOB_NODELIST:-} steps_known={{ steps_known }} refused=${refused:-}" > "$folder/exit.draft" &&
         mv "$folder/exit.draft" "$folder/exit"

@@ -713,6 +713,32 @@ def test_the_script_writes_its_exit_file_last(
     assert (got, f"exit_code={code} " in word, f"refused={refused}\n" in word) == (code, True, True), (said, word)
 
 
+@pytest.mark.parametrize(
+    ("what", "counted", "left"),
+    [
+        ("seq 1 9", 18, 18),
+        ("seq 1 9; : > {log}", 18, 0),
+        ("seq 1 9; truncate -s 4 {log}", 18, 4),
+        ("seq 1 9; cp {log} {log}.new; mv {log}.new {log}; seq 1 5", 46, 18),
+        ("seq 1 9; rm {log}", 18, None),
+        ("printf '' > {log}; seq 1 9", 18, 18),
+    ],
+)
+def test_the_script_counts_what_it_wrote_into_a_log_that_was_cut_or_replaced(
+    tmp_path: Path, what: str, counted: int, left: int | None
+) -> None:
+    platform = cluster(work_dir=str(tmp_path))
+    folder = Path(render.folder_of(platform, ALONE.name))
+    (folder / "work").mkdir(parents=True)
+    (folder / "not_after").write_text(f"{int(time.time()) + 100}\n")
+    log = folder / "log"
+    spec = replace(ALONE, arguments=("sh", "-c", what.format(log=shlex.quote(str(log)))))
+    with log.open("ab") as out:  # as slurmstepd opens it
+        subprocess.run(["bash", "-c", render.render(spec, platform)], stdout=out, stderr=out, check=True)
+    assert f" log_bytes={counted} " in (folder / "exit").read_text()
+    assert (log.stat().st_size if log.exists() else None) == left
+
+
 def test_an_exit_file_is_reported_as_news_once(tmp_path: Path) -> None:
     scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path)))
     jobs = [Submitted(str(number), f"job-{number}", 0.0, tmp_path) for number in range(3)]

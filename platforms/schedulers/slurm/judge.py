@@ -173,7 +173,10 @@ def _missing_evidence(job: PolledJob) -> tuple[str, ...]:
     if job.exit_file is None:
         missing.append("its script left no file `exit`, which says how long the log is")
     elif job.log_bytes is not None and job.exit_file.log_bytes > job.log_bytes:
-        missing.append(f"{job.log_path} has {job.log_bytes} bytes, and its script counted {job.exit_file.log_bytes}")
+        missing.append(
+            f"{job.log_path} has {job.log_bytes} bytes, and its script counted {job.exit_file.log_bytes}: lines are "
+            "lost, as when a job cuts or replaces its log"
+        )
     return tuple(missing)
 
 
