@@ -5,6 +5,7 @@ The options, and whether they take a value, are those of sbatch's manual, Slurm 
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -47,6 +48,8 @@ _FORBIDDEN_TO_SITES = {
     **dict.fromkeys(("--array", "--requeue"), "a job is submitted once and starts once"),
     **dict.fromkeys(("--test-only", "--help", "--usage", "--version"), "with it sbatch submits nothing"),
 }
+
+MISSPELT = 0.88  # how like an option of sbatch a word is that means it; pyxis' --container-image is less like one
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,19 @@ def directives_of_script(script: str) -> dict[int, str]:
 
 
 def check_site_directive(line: str) -> str:
-    """Return a line of `slurm.directives:` unchanged. Raises ValueError if it sets what another key sets."""
+    """Return a line of `slurm.directives:` unchanged.
+
+    Raises ValueError if it sets what another key sets, and if an option is almost one of sbatch's. Others that sbatch
+    does not have may be a plugin's.
+    """
     if not line.isprintable():
         raise ValueError(f"{line!r} cannot stand in a #SBATCH line (write one line, and a list for several)")
     for option in parse_options(line):
         if option.name in _FORBIDDEN_TO_SITES:
             raise ValueError(f"{option.name} cannot be set here: {_FORBIDDEN_TO_SITES[option.name]} (remove it)")
+        if not any(known.startswith(option.name) for known in _TAKES):
+            for meant in difflib.get_close_matches(option.name, _TAKES, n=1, cutoff=MISSPELT):
+                raise ValueError(f"{option.name} is no option of sbatch (did you mean {meant}?)")
     return line
 
 

@@ -831,6 +831,7 @@ def test_options_of_a_script_stand_at_its_head() -> None:
         ("-t 10", r"--time cannot be set here: it follows from `time_limit:`"),
         ("--error=/dev/null", r"--error cannot be set here: the suite writes it itself"),
         ("--hold\\n#SBATCH --mem=1", r"cannot stand in a #SBATCH line"),
+        ("--swithces=1", r"--swithces is no option of sbatch \(did you mean --switches\?\)"),
     ],
 )
 def test_a_directive_that_another_key_sets_is_refused_with_its_line(tmp_path: Path, line: str, why: str) -> None:
@@ -838,6 +839,11 @@ def test_a_directive_that_another_key_sets_is_refused_with_its_line(tmp_path: Pa
     (tmp_path / "mine.yaml").write_text(f'{keys}  directives:\n  - --hold\n  - "{line}"\n')
     with pytest.raises(ConfigError, match=rf"mine\.yaml:9: slurm\.directives\[1\]: .*{why}"):
         load_platforms([tmp_path], schedulers=FILE_KEYS)
+
+
+@pytest.mark.parametrize("line", ["--container-image=x", "--container-mounts=/x", "--environment=x", "--exclu=user"])
+def test_an_option_of_a_plugin_may_stand_in_the_directives(line: str) -> None:
+    assert sbatch_options.check_site_directive(line) == line
 
 
 # --- the environment -------------------------------------------------------------------------------------------------
