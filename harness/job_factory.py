@@ -146,7 +146,21 @@ class JobFactory:
             raise pytest.UsageError(f"--ab {STACK}{arm_a},{arm_b}: {error}") from None
         _refuse_too_few("nodes", options.nodes, test, size)
         sets = places(options.nodes, size)
-        return InBlocks(test, (arm_a, arm_b), options.blocks, platform.max_running, sets)
+        return InBlocks(test, (arm_a, arm_b), options.blocks, self._with_room(platform).max_running, sets)
+
+    def _with_room(self, platform: Platform) -> Platform:
+        """The platform as --ab uses it: jobs that could share a node, and disturb each other, follow each other.
+
+        Blocks of one test on different nodes of --nodes run side by side.
+        """
+        if not self._suite.options.trials.arms or not backend_of(platform).packs_nodes:
+            return platform
+        tests = [item for item in self._items.values() if self._suite.case(item).platform.name == platform.name]
+        most = 1
+        if len(tests) == 1:
+            sets = places(self._suite.options.trials.nodes, self._suite.case(tests[0]).layout.nodes)
+            most = max(1, min(len(sets), platform.max_running))
+        return platform.model_copy(update={"max_running": most})
 
     @cached_property
     def visits(self) -> NodeVisits:
@@ -191,7 +205,7 @@ class JobFactory:
         if (test, request) not in self._specs:
             self._specs[test, request] = self._spec(test, request)
         spec = self._specs[test, request]
-        return spec, self._suite.platforms[spec.platform]
+        return spec, self._with_room(self._suite.platforms[spec.platform])
 
     def _spec(self, test: str, request: TrialRequest) -> JobSpec:
         item = self._items[test]

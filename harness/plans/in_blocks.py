@@ -6,7 +6,7 @@ nodes of --nodes, and the other three run where it ran. If a run fails, its bloc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.plans import Conclusion, TrialRequest, TrialResult
@@ -85,19 +85,32 @@ class InBlocks:
             return []  # what it may cost is used up
         blocks = _last_attempts(results)
         requests = []
+        taken = {self._nodes(block) for block in blocks.values() if not block.is_closed and not block.is_void}
         for block in blocks.values():
             if block.is_waiting or block.is_closed:
                 continue
-            again = block.is_void
-            requests.append(self._next(_Attempt(block.number, ATTEMPTS, ()) if again else block))
-        going_on = sum(not block.is_closed for block in blocks.values())
+            going_on = block
+            if block.is_void:
+                going_on = _Attempt(block.number, ATTEMPTS, ())
+                if self._must_wait(going_on, taken):
+                    continue
+            requests.append(self._next(going_on))
+            taken.add(self._nodes(going_on))
+        free = self._side_by_side - sum(not block.is_closed for block in blocks.values())
         last = self._last_block(blocks)
-        while going_on < self._side_by_side and len(blocks) < last:
+        while free > 0 and len(blocks) < last:
             block = _Attempt(len(blocks) + 1, 1, ())
+            if self._must_wait(block, taken):
+                break
             blocks[block.number] = block
             requests.append(self._next(block))
-            going_on += 1
+            taken.add(self._nodes(block))
+            free -= 1
         return requests
+
+    def _must_wait(self, block: _Attempt, taken: Collection[tuple[str, ...]]) -> bool:
+        """Whether another block still runs on the named nodes on which this one would begin."""
+        return bool(self._places) and self._nodes(block) in taken
 
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion:
         blocks = _last_attempts(results)

@@ -244,6 +244,9 @@ class Backend:
     is_one_machine: ClassVar[bool] = False
     """Whether all jobs of a platform run on the same machine."""
 
+    packs_nodes: ClassVar[bool] = False
+    """Whether several jobs of a session may run on one node at the same time, and no key of the file prevents it."""
+
     takes_manifests: ClassVar[bool] = False
     """Whether a test may bring its own manifest."""
 

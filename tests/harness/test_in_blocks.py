@@ -131,6 +131,20 @@ def test_named_nodes_are_taken_one_after_the_other() -> None:
     assert nodes == {1: ("n1", "n2"), 2: ("n3", "n4"), 3: ("n1", "n2"), 4: ("n3", "n4")}
 
 
+def test_no_two_blocks_share_named_nodes_however_their_runs_end() -> None:
+    plan = InBlocks(TEST, ARMS, blocks=6, running=8, places=[("n1",), ("n2",)])
+    chance = random.Random(3)
+    results = [live(request) for request in plan.first()]
+    while running := [number for number, result in enumerate(results) if result.live]:
+        on_nodes = [results[number].request.nodes for number in running]
+        assert len(on_nodes) == len(set(on_nodes))
+        number = chance.choice(running[-1:] * 3 + running)  # mostly the one that began last
+        throughput = None if chance.random() < 0.1 else 1.0
+        results[number] = with_number(results[number].request, throughput)
+        results += [live(request) for request in plan.more(results)]
+    assert {result.request.trial.block for result in results} == {1, 2, 3, 4, 5, 6}
+
+
 def test_it_ends_at_the_look_that_decides() -> None:
     plan = InBlocks(TEST, ARMS, running=8)
     used = {}

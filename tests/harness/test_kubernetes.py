@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -423,3 +424,36 @@ def test_prune_leaves_what_kueue_lets_wait_and_its_code(cloud: Cloud, capsys: py
     assert [job["spec"]["suspend"] for job in jobs("jobs")[0]] == [True]
     assert len(archives) == 1
     assert archives[0] in jobs("configmaps")[0]
+
+
+# --- --ab -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_of_a_comparison_that_may_share_a_node_follow_each_other(cloud: Cloud) -> None:
+    cloud.platform(CLOUD + "stacks: {old: {}, new: {}}\n")
+    cloud.test(
+        "from platforms.results import numbers\n\n"
+        '@pytest.mark.parametrize("which", [1, 2])\n'
+        '@pytest.mark.workload(command=["sh", "-c", "sleep 0.1; echo rate: 5"])\n'
+        "def test_rate(run, record, which):\n"
+        '    rate, = numbers(run.log, r"rate: (.+)")\n'
+        '    record(run, metrics={"rate": (rate, "1/s", "higher")})\n'
+    )
+    most = 0
+    stopped = threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not stopped.wait(0.02):
+            running = [job for job in cloud.kube.store.list("jobs")[0] if not job.get("status", {}).get("succeeded")]
+            most = max(most, len(running))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        cloud.passes(2, "--ab=stack=old,new", "--blocks=2")
+    finally:
+        stopped.set()
+        watcher.join()
+    assert len(cloud.created("jobs")) == 16
+    assert most == 1

@@ -36,6 +36,7 @@ class KubernetesBackend(Backend):
         check=_check_data_dir,
         image_below="kubernetes",
     )
+    packs_nodes = True
     takes_manifests = True
     commands_see_data = False
     init_options = ("kubeconfig", "context", "namespace", "product")
