@@ -213,6 +213,23 @@ def known_node(suspect: Suspect, named: Mapping[str, Any], then: float, night: d
     return Confirmation(Kind.NODE, True, short, (sentence,))
 
 
+def is_alike(suspect: Suspect, other: Suspect) -> bool:
+    """Whether a suspect ran where another one of its session did, at a loss like its."""
+    return suspect.run.nodes == other.run.nodes and abs(suspect.change - other.change) <= suspect.limit
+
+
+def named_in_session(suspect: Suspect, other: Suspect) -> Confirmation:
+    """What is said of a suspect whose node the repeats of another test have named in the same session."""
+    node = ", ".join(suspect.run.nodes)
+    loss = percent(suspect.change)
+    test = other.run.key.test
+    sentence = (
+        f"Repeats of {test} have named {node} in this session ({percent(other.change)}), and {loss} is a loss like "
+        f"that; {NOT_REPEATED}."
+    )
+    return Confirmation(Kind.NODE, True, f"node {node}: {loss}, as repeats of {test} say", (sentence,))
+
+
 # --- one suspect -----------------------------------------------------------------------------------------------------
 
 

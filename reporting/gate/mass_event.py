@@ -18,7 +18,9 @@ from reporting.gate.confirmation import (
     Repeat,
     decide,
     first_repeat,
+    is_alike,
     measured,
+    named_in_session,
     second_repeat,
     table,
     unknown,
@@ -59,6 +61,7 @@ class PlatformSoFar:
         running: how many of them are not known yet.
         repeated: the suspect ones of which a repeat was begun, in this session or before it was resumed.
         slow_nodes: those of suspects of which nothing is known.
+        named: suspects whose node their repeats have named in this session.
     """
 
     tests: int
@@ -66,6 +69,7 @@ class PlatformSoFar:
     running: int
     repeated: tuple[TestSoFar, ...]
     slow_nodes: frozenset[str] = frozenset()
+    named: tuple[Suspect, ...] = ()
 
     @property
     def many(self) -> int:
@@ -76,6 +80,8 @@ class PlatformSoFar:
 def platform_so_far(tests: Collection[TestSoFar]) -> PlatformSoFar:
     """What the tests of a platform say together."""
     tests = [one for one in tests if not one.unread]
+    named = _named_here(tests)
+    tests = [_with_named(one, named) for one in tests]
     suspects = [suspect for one in tests for suspect in one.suspects.values()]
     slow_nodes = frozenset(node for suspect in suspects if suspect.known is None for node in suspect.run.nodes)
     return PlatformSoFar(
@@ -84,7 +90,37 @@ def platform_so_far(tests: Collection[TestSoFar]) -> PlatformSoFar:
         running=sum(not one.ended for one in tests),
         repeated=tuple(one for one in tests if one.repeats),
         slow_nodes=slow_nodes,
+        named=named,
     )
+
+
+def _named_here(tests: Sequence[TestSoFar]) -> tuple[Suspect, ...]:
+    """The suspects of this session whose nodes their repeats have named."""
+    found = []
+    for one in tests:
+        if one.repeats:
+            said = decide(one.suspects, one.repeats, Place()).confirmations
+            found += [
+                suspect for metric, suspect in one.suspects.items() if _names_all_nodes(said.get(metric), suspect)
+            ]
+    return tuple(found)
+
+
+def _names_all_nodes(said: Confirmation | None, suspect: Suspect) -> bool:
+    """Whether repeats have named the node; of several nodes a part of them may be meant, which is not asked here."""
+    return said is not None and said.kind is Kind.NODE and len(suspect.run.nodes) == 1
+
+
+def _with_named(one: TestSoFar, named: Sequence[Suspect]) -> TestSoFar:
+    """The same test; if nothing of it was repeated, what repeats of other tests say of its node is known."""
+    if one.repeats:
+        return one
+    suspects = {}
+    for metric, suspect in one.suspects.items():
+        alike = [other for other in named if is_alike(suspect, other)]
+        known = named_in_session(suspect, alike[0]) if alike and suspect.known is None else suspect.known
+        suspects[metric] = dataclasses.replace(suspect, known=known)
+    return dataclasses.replace(one, suspects=suspects)
 
 
 def _with_doubt(one: TestSoFar, slow_nodes: frozenset[str]) -> TestSoFar:
@@ -102,7 +138,7 @@ def _is_known(one: TestSoFar) -> bool:
 
 def decide_together(own: TestSoFar, platform: PlatformSoFar, place: Place) -> NextSteps:
     """What follows for one suspect test, with regard to the others of its platform."""
-    own = _with_doubt(own, platform.slow_nodes)
+    own = _with_doubt(_with_named(own, platform.named), platform.slow_nodes)
     if _is_known(own):
         if platform.running:  # they may show that other nodes are slow, too
             return NextSteps(waits=True)

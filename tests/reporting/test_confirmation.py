@@ -300,6 +300,20 @@ def test_a_known_node_is_not_repeated_and_its_command_is_shown():
     assert ask("k", many).confirmations[METRIC].kind is Kind.NODE
 
 
+def test_a_node_that_repeats_of_one_test_have_named_is_not_repeated_by_the_others():
+    repeats = [confirm(100.0), pinned(95.0), pinned(95.5, 2)]
+    tests = session(2, normal=9, repeats={"s0": repeats})
+    found = ask("s1", tests)
+    assert not found.next
+    assert found.confirmations[METRIC].kind is Kind.NODE
+    assert found.confirmations[METRIC].lines[-1].startswith("  scontrol update nodename=n07 state=drain")
+    assert ask("s0", tests).confirmations[METRIC].short == "node n07: -5.0 % in 3 of 3, n12 normal"
+    worse = {**tests, "s1": TestSoFar(True, {METRIC: suspect(80.0)})}
+    assert [following.trial.key for following in ask("s1", worse).next] == ["confirm-1"]
+    elsewhere = {**tests, "s1": TestSoFar(True, {METRIC: suspect(nodes="n08")})}
+    assert [following.trial.key for following in ask("s1", elsewhere).next] == ["confirm-1"]
+
+
 def test_a_known_node_is_repeated_if_other_nodes_of_the_session_are_slow_too():
     assert ask("k", {"k": known(), **session(0, running=1)}) == NextSteps(waits=True)
     other = TestSoFar(True, {METRIC: suspect(nodes="n12")})
