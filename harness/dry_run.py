@@ -14,7 +14,7 @@ from harness.job_factory import JobFactory
 from harness.select import Case
 from harness.suite import Suite, case_key, new_run_id
 from platforms import schedulers
-from platforms.job import BenchError, ConfigError, JobSpec, RefusedError
+from platforms.job import BenchError, ConfigError, JobSpec, RefusedError, describe_error
 from platforms.runner import messages
 from platforms.schedulers import Scheduler
 
@@ -65,7 +65,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
                 text = scheduler.render(spec)
             except (RefusedError, ConfigError) as error:  # of this job alone
                 without_script += 1
-                objections.append(f"{spec.test}: {messages.describe_error(error)}")
+                objections.append(f"{spec.test}: {describe_error(error)}")
                 continue
             would_skip += skip is not None
             console.always(text.rstrip("\n"))
@@ -77,7 +77,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
             elif suite.options.ask_server and skip is None:
                 objections += _objections_of(scheduler, spec, text, console)
         except BenchError as error:
-            raise pytest.UsageError(f"{spec.test}: {messages.describe_error(error)}") from None
+            raise pytest.UsageError(f"{spec.test}: {describe_error(error)}") from None
     skipped_too = f" ({would_skip} of them would be skipped)" if would_skip else ""
     without = f", {without_script} without a script" if without_script else ""
     rendered = len(jobs) - without_script

@@ -30,9 +30,9 @@ class Hangup(KeyboardInterrupt):
 def ended_properly(suite: Suite, runner: Runner, started: StartedSession, console: Console) -> Iterator[None]:
     """Cancel or detach what is unfinished when the session ends, however it ends.
 
-    Ctrl-C and SIGTERM cancel the jobs, or leave them running with --on-interrupt=detach. A closed terminal always
-    leaves them running. The journal gets its last line from suite.end, when pytest has written everything: a session
-    that is killed before that has not ended.
+    Ctrl-C, SIGTERM and -x cancel the jobs; with --on-interrupt=detach the first two leave them running. A closed
+    terminal always leaves them running, and so does every error that nobody expected. The journal gets its last line
+    from suite.end, when pytest has written everything: a session that is killed before that has not ended.
     """
     handlers = {number: signal(number, _interrupt) for number in (SIGTERM, SIGHUP) if getsignal(number) != SIG_IGN}
     detach = False
@@ -44,10 +44,12 @@ def ended_properly(suite: Suite, runner: Runner, started: StartedSession, consol
     except KeyboardInterrupt as error:
         detach = suite.options.detach or isinstance(error, Hangup)
         raise
-    except OSError as error:
-        if error.errno in (EIO, EPIPE):  # the terminal has gone
-            detach = True  # its SIGHUP may come later, and must not end us before the journal's last line
-            signal(SIGHUP, SIG_IGN)
+    except (pytest.Session.Failed, pytest.exit.Exception):  # -x, or a test that ends the session
+        raise
+    except BaseException as error:
+        detach = True
+        if isinstance(error, OSError) and error.errno in (EIO, EPIPE):  # the terminal has gone
+            signal(SIGHUP, SIG_IGN)  # it may come later, and must not end us before the journal's last line
             handlers.pop(SIGHUP, None)
         raise
     finally:

@@ -25,8 +25,8 @@ from harness.session_end import ended_properly
 from harness.suite import Suite, case_key, new_run_id
 from harness.trials import Trials
 from platforms import checkout
-from platforms.job import BenchError, JobSpec, RefusedError
-from platforms.runner import Runner, messages
+from platforms.job import BenchError, JobSpec, RefusedError, describe_error
+from platforms.runner import Runner
 from platforms.schedulers import Maintenance
 from reporting.history import reader
 from reporting.history.place import history_folder, refuse_missing
@@ -84,6 +84,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         max_device_hours=suite.site.max_device_hours,
         on_change=console.change,
         on_end=suite.entries.job_ended,
+        on_trouble=console.problem,
         resume_command=suite.options.again(run_id),
     )
     suite.runner = runner
@@ -95,7 +96,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
 
 
 def _begin(suite: Suite, runner: Runner, started: StartedSession, factory: JobFactory, console: Console) -> None:
-    """Begin the first jobs of all tests, and make what judges and repeats them. Raises UsageError."""
+    """Begin the first jobs of all tests, and make what judges and repeats them."""
     assert suite.entries is not None
     jobs = factory.first_jobs()
     trials = Trials(runner, suite.entries, factory.job, started.attempt_of)
@@ -111,12 +112,9 @@ def _begin(suite: Suite, runner: Runner, started: StartedSession, factory: JobFa
         console.problem(f"history: {suite.entries.folder} has no run yet: this session begins a new history")
     if suite.options.wait_s is not None:
         suite.deadline = time.monotonic() + suite.options.wait_s
-    try:
-        runner.pump()
-        if suite.options.wait_s == 0:  # submit and leave
-            runner.hand_over(HAND_OVER_S)
-    except RefusedError as error:
-        raise pytest.UsageError(str(error)) from None
+    runner.pump()
+    if suite.options.wait_s == 0:  # submit and leave
+        runner.hand_over(HAND_OVER_S)
     suite.judging = _judging(suite, jobs)
     if suite.judging is not None:
         suite.confirmations = _confirmations(suite, suite.judging, trials, factory, jobs, started, console)
@@ -161,7 +159,7 @@ def wait(suite: Suite, item: pytest.Item, console: Console) -> None:
     suite.jobs[item.nodeid] = job
     login = suite.runner.login(job)
     if job.error is not None and login is not None:
-        console.once(f"{job.platform.name}: {messages.describe_error(login)}")
+        console.once(f"{job.platform.name}: {describe_error(login)}")
 
 
 def _skip_what_must_not_run(suite: Suite, items: list[pytest.Item], console: Console) -> Mapping[str, Maintenance]:

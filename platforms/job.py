@@ -465,6 +465,7 @@ class Status:
         position: of a waiting job in the queue, where the scheduler tells it; 1 is the next.
         expected_s: when a waiting job is expected to start. Neither of the two counts as a change of the status,
             because they move while nothing happens.
+        error: what prevented that the job's state could be read, if it is no answer of its scheduler.
     """
 
     state: State
@@ -483,6 +484,13 @@ class Status:
     away: bool = False
     position: int | None = None
     expected_s: float | None = None
+    error: Exception | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def queue_s(self) -> float | None:
+        if self.submitted_s is None or self.started_s is None:
+            return None
+        return max(0.0, self.started_s - self.submitted_s)
 
     @property
     def run_s(self) -> float | None:
@@ -730,6 +738,19 @@ ERRORS: Mapping[Outcome, type[JobError]] = MappingProxyType(
 )
 
 
-def unseen(error: BenchError) -> Status:
-    """What is known of a job when that is the answer to how it is."""
-    return Status(State.UNKNOWN, str(error), away=isinstance(error, AwayError))
+def describe_error(error: Exception) -> str:
+    """What an error says, with the command to type if it needs one."""
+    if isinstance(error, LoginNeeded) and error.command not in str(error):
+        return f"{error}; type: {error.command}"
+    if isinstance(error, BenchError):
+        return str(error)
+    if isinstance(error, OSError):
+        place = f": {error.filename}" if error.filename else ""
+        return f"cannot be read or written: {error.strerror or error}{place}"
+    return f"{type(error).__name__}: {error} (a mistake in the suite)"
+
+
+def unseen(error: Exception) -> Status:
+    """What is known of a job when that is the answer to how it is: it may have changed since."""
+    reason = describe_error(error)
+    return Status(State.UNKNOWN, reason, away=True, error=None if isinstance(error, BenchError) else error)

@@ -26,6 +26,7 @@ from platforms.job import BenchError, RefusedError, State, Status
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
 from platforms.rundir.session_journal import Journal
+from platforms.runner import messages
 from platforms.runner.contact import Contact
 from platforms.runner.finalizer import Finalizer
 from platforms.runner.live_job import Job, journal_entry
@@ -157,7 +158,8 @@ class _Cancellation:
         submitted: list[Job] = []
         for job in self._jobs:
             if job.submission is None:
-                self._finalizer.finish(job, replace(job.status, state=State.CANCELLED, reason=NEVER_SUBMITTED))
+                end = replace(job.status, state=State.CANCELLED, reason=NEVER_SUBMITTED)
+                self._finalizer.guard(job, self._finalizer.finish, job, end)
             else:
                 submitted.append(job)
         statuses = self._fetch_logs(submitted)
@@ -167,7 +169,10 @@ class _Cancellation:
                 job.set_status(status)
             else:  # it has ended by itself meanwhile
                 self._finalizer.guard(job, self._finalizer.collect, job, status, patient=False)
-        left = self._cancel([job for job in submitted if not job.done])
+        left = self._cancel([job for job in submitted if not job.done and job.end is None])
+        for job in self._jobs:
+            if job.end is not None and not job.done:
+                left[job] = messages.unwritten(job.end.status, job.trouble)
         for job, record in self._jobs.items():
             self._journals[record.session.path].write_jobs([journal_entry(job)])
             print(f"{job.spec.name} on {job.platform.name}: {left.get(job, job.status)}", flush=True)

@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 
 from platforms import atomic_file
-from platforms.job import RefusedError
 
 RENDERED = ("job.sh", "manifest.yaml")  # the names that schedulers give to the text that they submit
 CARRIED = "carried"  # the name of a file in the folder of a run that came from another clone
@@ -76,11 +75,8 @@ def is_carried(run_folder: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a job's folder. Raises RefusedError: without a place for its results nothing is submitted."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RefusedError(f"no evidence can be kept: {error}; --runs-dir names another place") from None
+    """Create a job's folder. Raises OSError: without a place for its results nothing is submitted."""
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def link_latest(runs: Path, run_id: str) -> None:
@@ -90,7 +86,8 @@ def link_latest(runs: Path, run_id: str) -> None:
         draft.unlink(missing_ok=True)
         draft.symlink_to(run_id)
         draft.replace(runs / "latest")
-    draft.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        draft.unlink(missing_ok=True)
 
 
 def sync(folder: Path) -> None:

@@ -74,9 +74,12 @@ def run_content(
     }
 
 
-def read_run(folder: Path) -> tuple[Run, str | None] | None:
-    """The run that run.json describes, and what its test failed with. None if there is no run.json."""
-    content = read_json(folder / "run.json")
+def read_run(folder: Path, *, strict: bool = False) -> tuple[Run, str | None] | None:
+    """The run that run.json describes, and what its test failed with. None if there is no run.json.
+
+    `strict` is that of `read_json`.
+    """
+    content = read_json(folder / "run.json", strict=strict)
     if content.get("schema") != SCHEMA:
         return None
     return run_from(content, folder), content["error"]
@@ -217,11 +220,16 @@ def write_json(path: Path, content: Mapping[str, object], *, sync: bool = False)
     atomic_file.write_text(path, "{\n" + ",\n".join(lines) + "\n}\n", sync=sync)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file; empty if there is none."""
+def read_json(path: Path, *, strict: bool = False) -> dict[str, Any]:
+    """The object in a file; empty if there is none.
+
+    With `strict` a file that is there, and cannot be read now, raises its OSError.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if strict and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise
         return {}
     return value if isinstance(value, dict) else {}
 

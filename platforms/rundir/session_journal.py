@@ -54,7 +54,10 @@ class Journal:
             "beat_s": self._beat_s,
             "plan": plan,
         }
-        self._write([first_line])
+        try:
+            self._write([first_line])
+        except OSError as error:
+            raise _cannot_be_kept(error) from None
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._thread.start()
 
@@ -93,17 +96,20 @@ class Journal:
 
         Returns False if another session was quicker. Raises RefusedError.
         """
-        self.write_jobs([{"takes": record.name}])
+        try:
+            self.write_jobs([{"takes": record.name}])
+        except OSError as error:
+            raise _cannot_be_kept(error) from None
         return take_over(record, self.name)
 
     def write_jobs(self, lines: Iterable[Mapping[str, object]]) -> None:
-        """Write a line for each job. They are on the disk when this returns. Raises RefusedError."""
+        """Write a line for each job. They are on the disk when this returns. Raises OSError."""
         self._write([{"at_s": time.time(), **line} for line in lines])
 
     def end(self, how: str) -> None:
         """End the record with DONE or PENDING. If the disk is full, another session may take over this one."""
         self._stop_beating.set()
-        with contextlib.suppress(RefusedError):
+        with contextlib.suppress(OSError):
             self._write([{"at_s": time.time(), "end": how}])
         with self._lock:
             os.close(self._file)
@@ -121,12 +127,9 @@ class Journal:
                 return
             content = self._line_end + content
             self._line_end = b"\n"
-            try:
-                while content:
-                    content = content[os.write(self._file, content) :]
-                os.fsync(self._file)
-            except OSError as error:
-                raise _cannot_be_kept(error) from None
+            while content:
+                content = content[os.write(self._file, content) :]
+            os.fsync(self._file)
             self._line_end = b""
 
     def _beat(self) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from platforms.job import AwayError, BenchError, LoginNeeded, Status, Submitted
-from platforms.runner import messages
+from platforms.job import AwayError, LoginNeeded, Status, Submitted, describe_error
 from platforms.runner.live_job import Job
 from platforms.schedulers import Scheduler
 
@@ -70,6 +69,10 @@ class Contact:
         self._poll_interval_s = min(2 * self._poll_interval_s, self._platform.poll_s)
         self._check_news_at = self._polled_at + self.scheduler.glance_s
 
+    def pause(self) -> None:
+        """Call when a poll could not even begin: the next one comes after the usual time."""
+        self.poll_at = self._clock() + self._platform.poll_s
+
     def end_poll(self) -> None:
         """Call when a poll is over. A slow poll is followed by as much time without one.
 
@@ -94,7 +97,7 @@ class Contact:
         self._check_news_at = now + self.scheduler.glance_s
         try:
             has_news = self.scheduler.has_news(_submissions(jobs))
-        except BenchError:  # the next poll says what is wrong
+        except Exception:  # the next poll says what is wrong
             has_news = False
         if has_news:
             self._poll_interval_s = self._first_poll_s
@@ -123,7 +126,7 @@ class Contact:
 
     def statuses(self, jobs: Iterable[Job]) -> Mapping[str, Status]:
         """The statuses of jobs, by their ids, with one query. Raises BenchError."""
-        return self.call(self.scheduler.status, _submissions(jobs))
+        return dict(self.call(self.scheduler.status, _submissions(jobs)))
 
     def read_log(self, job: Job, chunks: int | None = None) -> None:
         """Read what is new in a job's log, or only some chunks of it. Raises BenchError."""
@@ -144,7 +147,7 @@ class Contact:
         try:
             remaining = self.call(self.scheduler.cancel, _submissions(submitted.values()))
         except Exception as error:
-            return dict.fromkeys(submitted.values(), messages.describe_error(error))
+            return dict.fromkeys(submitted.values(), describe_error(error))
         return {submitted[job_id]: why for job_id, why in remaining.items() if job_id in submitted}
 
     def clean(self, job: Job) -> tuple[str, ...]:
@@ -152,8 +155,8 @@ class Contact:
         assert job.submission is not None
         try:
             self.scheduler.clean(job.submission)
-        except BenchError as error:
-            return (f"not cleaned up: {error}",)
+        except Exception as error:  # the job has its result
+            return (f"not cleaned up: {describe_error(error)}",)
         return ()
 
     def hints(self, job: Job) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from platforms.job import (
     CONFIRM_UNSUPPORTED,
     ERRORS,
     WIRE_EXIT_STATES,
+    AwayError,
     BenchError,
     JobError,
     JobSpec,
@@ -27,6 +28,7 @@ from platforms.job import (
     Run,
     State,
     Status,
+    describe_error,
     state_of_exit,
 )
 from platforms.results.log_reader import LogReader
@@ -35,11 +37,11 @@ from platforms.rundir.session_history import Attempt
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
 from platforms.runner.contact import Contact
-from platforms.runner.live_job import Job
+from platforms.runner.live_job import End, Job
 from platforms.runner.retries import REFUSED_STATES, next_attempt
 from platforms.runner.slots import Slots
 
-LOG_S = 120.0  # how long we try to read the log of a job that has ended
+LOG_S = 120.0  # how long we try to read the log of a job that has ended, if its scheduler refuses it
 NO_LOG = LogReader()
 EXITS = (State.EXITED, State.SIGNALLED, State.SUCCEEDED)  # the job's own exit code says how it ended
 
@@ -78,13 +80,18 @@ class Finalizer:
         self._clock = clock
         self._wall = wall
         self._on_end = on_end
-        self._restored: list[Job] = []
+        self._restored: deque[Job] = deque()
+        self.notices: deque[str] = deque()  # what a person must know; the main thread empties it
+        self._told: set[str] = set()  # kinds of errors
 
     # --- ends that an earlier session has written --------------------------------------------------------------------
 
     def restore(self, job: Job) -> bool:
-        """Finish a job as its run.json says, if an earlier session has written one. Returns whether it has."""
-        recorded = job_json.read_run(job.folder)
+        """Finish a job as its run.json says, if an earlier session has written one. Returns whether it has.
+
+        Raises OSError: there is one, and it cannot be read.
+        """
+        recorded = job_json.read_run(job.folder, strict=True)
         if recorded is None:
             return False
         job.run, error_text = recorded
@@ -103,9 +110,12 @@ class Finalizer:
 
     def retry_restored(self) -> None:
         """Queue retries of restored jobs: once all jobs have been added, so that what they may cost is known."""
-        for job in self._restored:
-            self._queue_retry(job, job.status)
-        self._restored = []
+        while self._restored:
+            job = self._restored[0]
+            end = self._decide(job, job.status, Run())
+            if end.next_attempt is not None:
+                self.retries.append((job, end.next_attempt))
+            self._restored.popleft()
 
     # --- the end of a job --------------------------------------------------------------------------------------------
 
@@ -113,15 +123,16 @@ class Finalizer:
         """Finish a job that has ended: read the rest of its log and decide its outcome.
 
         Args:
-            patient: if the log cannot be read, return and let a later poll try again, for up to LOG_S seconds.
+            patient: if the log cannot be read, return and let a later poll try again.
         """
+        job.end = End(status)
         problems: list[str] = []
         try:
             self._contact.read_log(job)
         except BenchError as error:
             if patient and self._may_read_later(job, error):
                 return
-            problems.append(f"the log could not be read to its end: {messages.describe_error(error)}")
+            problems.append(f"the log could not be read to its end: {describe_error(error)}")
         if status.state is State.SUCCEEDED and not self._contact.scheduler.log_in_folder:
             # Every job that succeeds has a log, also one that printed nothing.
             job_folder.write_log_chunk(job.folder / "log", b"", 0)
@@ -135,11 +146,16 @@ class Finalizer:
         self.finish(job, final_status(status, job.spec, job.reader), run)
 
     def _may_read_later(self, job: Job, error: BenchError) -> bool:
-        """Whether it makes sense to read the log of a job that has ended at a later poll."""
-        if self._contact.login is not None:
-            return True
+        """Whether it makes sense to read the log of a job that has ended at a later poll.
+
+        A log that nobody can reach now is still there. One that its scheduler refuses is asked for LOG_S seconds long.
+        """
         if job.ended_at is None:
             job.ended_at = self._clock()
+        if isinstance(error, AwayError):
+            if self._contact.login is None:
+                job.hold(describe_error(error), job.platform.poll_s)
+            return True
         will_stay_wrong = isinstance(error, LogChanged) and self._contact.scheduler.log_in_folder
         return not will_stay_wrong and self._clock() - job.ended_at < LOG_S
 
@@ -162,57 +178,99 @@ class Finalizer:
                 status = replace(status, state=state, reason=reason)
             self.guard(job, self.collect, job, status, patient=False)
 
+    def go_on(self, job: Job) -> None:
+        """Finish a job that has ended, after something of it could not be read or written."""
+        assert job.end is not None
+        if job.left is not None:
+            job.ended_after_leave = True
+        elif job.end.run is None:
+            self.collect(job, job.end.status)
+        else:
+            self.finish(job, job.end.status, job.end.run)
+
     def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
         """Write the result of a job, its run.json included, and free its slot. Does nothing with a job that was left,
-        or that another session has taken over."""
+        or that another session has taken over.
+
+        Raises OSError: nothing is written. How the job has ended stays decided, so that go_on() only writes it.
+        """
         taken_over = self._journal is not None and self._journal.successor is not None
         if taken_over or not job.claim_end():
             job.ended_after_leave = True
             return
-        status = self._queue_retry(job, status)
-        job.set_status(status)
-        job.run, job.failure = _write_result(job, status, run or Run(), self._contact)
+        try:
+            if job.end is None or job.end.run is None:
+                job.end = self._decide(job, status, run or Run())
+            job.run, job.failure = _write_result(job, job.end.status, job.end.run or Run(), self._contact)
+        except BaseException:
+            job.release_end()
+            raise
+        job.set_status(job.end.status)
         job.reader = NO_LOG  # the log of many ranks takes memory
         self._on_end(job)
+        if job.end.next_attempt is not None:
+            self.retries.append((job, job.end.next_attempt))
         job.done = True  # last: from now on the main thread uses the result
         self._slots.remove(job)
 
-    def _queue_retry(self, job: Job, status: Status) -> Status:
-        """Queue a retry if the machine failed the job. Returns the status, noting if the budget forbids one."""
+    def _decide(self, job: Job, status: Status, run: Run) -> End:
+        """Whether a job is begun again, since the machine failed it. Its status notes if the budget forbids that."""
         attempt = next_attempt(job, status)
         if attempt is None or self.stopping:
-            return status
+            return End(status, run)
         costs_nothing_more = status.state in REFUSED_STATES  # the refused job has not used what was set aside for it
         if not costs_nothing_more and not self._afford(job.spec):
-            return replace(status, reason=f"{status.reason}; {messages.TOO_EXPENSIVE}".removeprefix("; "))
-        self.retries.append((job, attempt))
-        return status
+            reason = f"{status.reason}; {messages.TOO_EXPENSIVE}".removeprefix("; ")
+            return End(replace(status, reason=reason), run)
+        return End(status, run, attempt)
 
     # --- errors of one job -------------------------------------------------------------------------------------------
 
     def guard(self, job: Job, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Run a step of one job. An error ends that job, and no other."""
+        """Run a step of one job. An error concerns no other job, and cancels none.
+
+        It ends a job that was never submitted. One that may exist is held, and so is any job while our own disk fails.
+        """
         try:
             step(*args, **kwargs)
-        except BenchError as error:
-            status = error.status if isinstance(error, JobError) else Status(State.SUBMIT_REFUSED, str(error))
-            self.finish(job, replace(status, submitted_s=job.status.submitted_s))
         except Exception as error:
-            self.crash(job, error)
+            if job.asked_s is not None or job.end is not None or isinstance(error, OSError):
+                self.hold(job, error)
+                return
+            status = _refusal(job, error)
+            job.end = End(status)
+            self.guard(job, self.finish, job, status)
+        else:
+            if job.end is None:
+                job.trouble = ""
 
-    def crash(self, job: Job, error: Exception) -> None:
-        """End a job because of a bug in the suite: keep the traceback in its folder, and cancel the job."""
-        path = job.folder / "traceback.txt"
-        with contextlib.suppress(OSError):
-            atomic_file.write_text(path, "".join(traceback.format_exception(error)))
-        reason = f"{messages.describe_error(error)}, see {path}"
-        is_ours = self._journal is None or not self._journal.is_taken_over()
-        if is_ours and job.submission is not None:
-            remaining = self._contact.cancel([job])
-            if remaining:
-                reason += f"; it may still run, since it could not be cancelled either: {remaining[job]}"
-        state = State.LOST if job.job_id else State.SUBMIT_REFUSED
-        self.finish(job, replace(job.status, state=state, reason=reason))
+    def hold(self, job: Job, error: Exception) -> None:
+        """Leave a job as it is, because something of it cannot be read or written now: the next poll tries again."""
+        trouble = describe_error(error)
+        if trouble != job.trouble and not isinstance(error, BenchError | OSError):
+            _write_traceback(job, error)
+        job.hold(trouble, job.platform.poll_s)
+        kind = f"{type(error).__name__} {getattr(error, 'errno', '')}"
+        if kind not in self._told:
+            self._told.add(kind)
+            self.notices.append(messages.held(job.spec, job.job_id, job.folder, error))
+
+
+def _refusal(job: Job, error: Exception) -> Status:
+    """How a job ends that an error has kept from being submitted."""
+    status = Status(State.SUBMIT_REFUSED, describe_error(error))
+    if isinstance(error, JobError):
+        status = error.status
+    elif not isinstance(error, BenchError):
+        _write_traceback(job, error)
+        status = replace(status, reason=f"{status.reason}, see {job.folder / messages.TRACEBACK}")
+    return replace(status, submitted_s=job.status.submitted_s)
+
+
+def _write_traceback(job: Job, error: Exception) -> None:
+    with contextlib.suppress(OSError):
+        text = "".join(traceback.format_exception(error))
+        atomic_file.write_text(job.folder / messages.TRACEBACK, text)
 
 
 def final_status(status: Status, spec: JobSpec, reader: LogReader) -> Status:
@@ -248,6 +306,9 @@ def _write_result(job: Job, status: Status, run: Run, contact: Contact) -> tuple
 
     Returns:
         The run with what it was a run of, and why it is no good run; None after a success.
+
+    Raises:
+        OSError: run.json cannot be written.
     """
     spec = job.spec
     run = replace(
@@ -272,23 +333,21 @@ def _write_result(job: Job, status: Status, run: Run, contact: Contact) -> tuple
             hints=contact.hints(job),
         )
         failure = ERRORS.get(status.state.outcome, MachineError)(text, status, job.folder)
-    try:
-        _write_run(job, run, failure)
-        if failure is None:
-            if contact.scheduler.clean_deletes:
-                job_folder.sync(job.folder)
-            warnings = contact.clean(job)
-            if warnings:
-                run = replace(run, warnings=(*run.warnings, *warnings))
+    _write_run(job, run, failure)
+    if failure is None:
+        if contact.scheduler.clean_deletes:
+            job_folder.sync(job.folder)
+        warnings = contact.clean(job)
+        if warnings:
+            run = replace(run, warnings=(*run.warnings, *warnings))
+            with contextlib.suppress(OSError):  # run.json has the result
                 _write_run(job, run, failure)
-    except OSError as error:
-        failure = messages.not_written(spec, status, job.folder, error)
     return run, failure
 
 
 def _write_run(job: Job, run: Run, failure: JobError | None) -> None:
     error_text = None if failure is None else str(failure)
-    content = job_json.run_content(run, job.spec, job.job_id, job.queue_s, error_text)
+    content = job_json.run_content(run, job.spec, job.job_id, run.status.queue_s, error_text)
     job_json.write_json(job.folder / "run.json", content, sync=True)
 
 

@@ -28,6 +28,20 @@ AWAY_S = 600.0  # how long a scheduler may answer, and say nothing about a job
 NOT_SUBMITTED = Status(State.QUEUED, "not submitted yet")
 
 
+@dataclass(frozen=True)
+class End:
+    """How a job has ended, once that is decided; it stays so until it is written.
+
+    Attributes:
+        run: what the job measured; None while its log is not read to its end.
+        next_attempt: the attempt that follows; None if the job is not begun again.
+    """
+
+    status: Status
+    run: Run | None = None
+    next_attempt: Attempt | None = None
+
+
 @dataclass(eq=False)
 class Job:
     """One submission, from before it is submitted until its result is written.
@@ -59,6 +73,11 @@ class Job:
     asked_s: float | None = field(default=None, repr=False)  # first request to submit it; a job may exist from then on
     submitting: bool = field(default=False, repr=False)  # the scheduler has been asked and has not answered yet
     end_claimed: bool = field(default=False, repr=False)  # its result is being written: it can no longer be left
+    end: End | None = field(default=None, repr=False)  # it has ended so, and its result is not written yet
+    trouble: str = field(default="", repr=False)  # what of it could not be read or written; "" if all could
+    trouble_since: float = field(default=0.0, repr=False)
+    try_again_at: float = field(default=0.0, repr=False)  # it is not submitted before that, after a trouble
+    recorded: bool = field(default=False, repr=False)  # its submitted.json is written
     changed_jobs: deque[Job] = field(default_factory=deque, repr=False)  # its platform's queue of jobs to report
     lock: Lock = field(default_factory=Lock, repr=False)  # a job is either left or finished, never both
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
@@ -90,9 +109,7 @@ class Job:
     @property
     def queue_s(self) -> float | None:
         """How long it waited to start."""
-        if self.status.submitted_s is None or self.status.started_s is None:
-            return None
-        return max(0.0, self.status.started_s - self.status.submitted_s)
+        return self.status.queue_s
 
     @property
     def run_s(self) -> float | None:
@@ -119,6 +136,29 @@ class Job:
     def awaits_submission(self) -> bool:
         """It is to be submitted, or to be submitted again because the scheduler did not answer."""
         return self.submission is None and not self.done and self.left is None
+
+    @property
+    def is_due(self) -> bool:
+        """It awaits submission, and no trouble forbids that now."""
+        return self.awaits_submission and self.clock() >= self.try_again_at
+
+    def hold(self, trouble: str, again_s: float) -> None:
+        """Note that something of it could not be read or written. It is tried again after so many seconds."""
+        now = self.clock()
+        if not self.trouble:
+            self.trouble_since = now
+        self.trouble = trouble
+        self.try_again_at = now + again_s
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Its trouble has lasted until it must be over by its own limits, or until it should have started."""
+        if not self.trouble:
+            return False
+        silent_s = self.clock() - self.trouble_since
+        if self.submission is None:
+            return silent_s > self.spec.start_limit_s
+        return silent_s > AWAY_S and not self._may_still_run
 
     def leave(self, error: StillPending, *, in_submission: bool = False) -> bool:
         """Stop waiting for it; the main thread calls this.
@@ -148,6 +188,10 @@ class Job:
         with self.lock:
             self.end_claimed = self.left is None
             return self.end_claimed
+
+    def release_end(self) -> None:
+        """Call when its result could not be written: it can be left again."""
+        self.end_claimed = False
 
     def result(self) -> Run:
         """What it measured. Raises MachineError or WorkloadError, and StillPending while it is not done."""
@@ -199,13 +243,13 @@ class Job:
     def passed_deadline(self, waiting_for_login: bool) -> tuple[State, str] | None:
         """The deadline that has passed, as the state in which the job ends and the reason; None if there is none.
 
-        Schedulers need not enforce these limits themselves. No limit of an unknown state passes while a person is
-        asked to log in.
+        Schedulers need not enforce these limits themselves. No limit passes while its state is unknown because a person
+        is asked to log in, or because of a trouble of ours.
         """
         now = self.clock()
         time_limit_s = self.spec.time_limit_s
         start_limit_s = self.spec.start_limit_s
-        if waiting_for_login:
+        if waiting_for_login or (self.trouble and self.unknown_since is not None):
             self.unknown_since = None
             self.unlisted_since = None
         elif self.unlisted_since is not None:
@@ -259,7 +303,13 @@ class Job:
         self.progress = self.reader.progress
 
     def _feed(self, chunk: bytes) -> None:
-        self.reader.feed(chunk)
+        try:
+            self.reader.feed(chunk)
+        except Exception:  # it may have read half of the chunk: the next time it reads from the beginning
+            self.reader = LogReader()
+            self.offset = 0
+            self.last_read = b""
+            raise
         self.offset += len(chunk)
         self.last_read = log_file.last_bytes(self.last_read, chunk)
 

@@ -10,7 +10,6 @@ import re
 import shlex
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from platforms.job import (
@@ -19,11 +18,11 @@ from platforms.job import (
     BenchError,
     JobSpec,
     LoginNeeded,
-    MachineError,
     NoRoom,
     Run,
     State,
     Status,
+    describe_error,
 )
 from platforms.rundir.session_history import Attempt
 
@@ -77,6 +76,7 @@ FULL_DISK_ADVICE = (
     "you may still write"
 )
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+TRACEBACK = "traceback.txt"  # in the folder of a job that met a mistake in the suite
 
 
 def job_failed(
@@ -159,13 +159,16 @@ def _advice(spec: JobSpec, status: Status, log_lines: Sequence[str]) -> str | No
     return ADVICE.get(status.state)
 
 
-def not_written(spec: JobSpec, status: Status, folder: Path, error: OSError) -> MachineError:
-    """The error of a job whose result cannot be written to the session's own disk."""
-    why = f"its evidence cannot be written: {error.strerror or error}: {folder}"
-    if error.errno in FULL_DISK_ERRNOS:
-        why += f"; `df -h {folder}` shows its disk"
-    text = f"{_describe_job(spec, status)}: {_describe_end(status)}\n{why}"
-    return MachineError(text, replace(status, reason=why), folder)
+def held(spec: JobSpec, job_id: str | None, folder: Path, error: Exception) -> str:
+    """What a person is told of an error that is not the job's: what failed, that the job goes on, and what to do."""
+    goes_on = "it is not submitted yet" if job_id is None else f"no job is cancelled, and {job_id} goes on"
+    lines = [f"{spec.name} on {spec.platform}: {describe_error(error)}", f"this is tried again; {goes_on}"]
+    if isinstance(error, OSError):
+        if error.errno in FULL_DISK_ERRNOS:
+            lines.append(f"`df -h {folder}` shows which disk is full: make room there")
+    elif not isinstance(error, BenchError):
+        lines.append(f"{folder / TRACEBACK} says where: please report it")
+    return "\n  ".join(lines)
 
 
 def one_line_summary(status: Status, problems: Sequence[str]) -> str:
@@ -182,6 +185,7 @@ def still_pending(
     *,
     resume_command: str,
     login: LoginNeeded | None = None,
+    trouble: str = "",
     hints: Sequence[str] = (),
 ) -> str:
     """The text of a StillPending: we stopped waiting, or only a person can log in to the platform again.
@@ -189,6 +193,7 @@ def still_pending(
     Args:
         existence: whether the scheduler has such a job (Job.existence).
         resume_command: the command that goes on with the run.
+        trouble: what of the job could not be read or written.
     """
     where = _describe_job(spec, status)
     if login is None:
@@ -197,18 +202,16 @@ def still_pending(
         lines = [f"{where}: out of sight, {existence}: {login.command} opens the connection again"]
         lines.append(f"why: {login}")
         hints = (login.command, *hints)
+    if trouble:
+        lines.append(f"why: {trouble}")
     lines.append(f"evidence: {folder}")
     lines.append(f"to go on waiting: {resume_command}")
     return "\n".join([*lines, *_next_commands(hints)])
 
 
-def describe_error(error: Exception) -> str:
-    """What an error says, with the command to type if it needs one."""
-    if isinstance(error, LoginNeeded) and error.command not in str(error):
-        return f"{error}; type: {error.command}"
-    if isinstance(error, BenchError):
-        return str(error)
-    return f"{type(error).__name__}: {error} (a mistake in the suite)"
+def unwritten(status: Status, trouble: str) -> str:
+    """The reason of a job that has ended, and whose result is not written yet."""
+    return f"it has ended ({status.state.value}), and its result is not written yet: {trouble}"
 
 
 def against_policy(violations: Sequence[str]) -> str:

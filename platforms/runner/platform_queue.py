@@ -23,9 +23,10 @@ from platforms.job import (
     State,
     Status,
     Submitted,
+    describe_error,
     unseen,
 )
-from platforms.rundir import job_json
+from platforms.rundir import job_folder, job_json
 from platforms.rundir.session_history import ASKED
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
@@ -99,31 +100,40 @@ class PlatformQueue:
             return False
         if job.awaits_submission:
             return self.slots.can_submit
-        return job.live and (job.submitted_at is None or job.found_again or job.ended_at is not None)
+        has_ended = job.end is not None and not job.trouble
+        return job.live and (job.submitted_at is None or job.found_again or has_ended)
 
     # --- adding jobs -------------------------------------------------------------------------------------------------
 
     def add(self, job: Job) -> None:
-        """Queue a job; its script or manifest is rendered into its folder.
+        """Queue a job. One that an earlier session submitted is followed, and one that it finished is done."""
+        self.finalizer.guard(job, self._prepare, job)
+        if not job.done:
+            self.slots.add(job)
 
-        A job that an earlier session submitted is followed instead, and one that it finished is done.
+    def _prepare(self, job: Job) -> None:
+        """Find out what an earlier session did with a job; if it did nothing, render its script into its folder.
 
         Raises:
             RefusedError: the site's rules forbid the job.
+            OSError: its folder cannot be read or written.
         """
+        job.asked_s = self._wall()  # as long as its folder is not read, it may have been submitted
+        job_folder.make_folder(job.folder)
         if self.finalizer.restore(job):
+            self.slots.remove(job)
             return
-        submitted = job_json.read_json(job.folder / "submitted.json")
+        submitted = job_json.read_json(job.folder / "submitted.json", strict=True)
         if "job_id" in submitted:
             self._find_again(job, submitted)
-        else:
-            job.asked_s = job.attempt.asked_s
-            job.text = self.contact.scheduler.render(job.spec)
-            atomic_file.write_text(job.folder / self.contact.scheduler.text_name, job.text)
-            violations = self.contact.scheduler.lint(job.spec, job.text)
-            if violations:
-                raise RefusedError(messages.against_policy(violations))
-        self.slots.add(job)
+            return
+        job.asked_s = job.attempt.asked_s
+        text = self.contact.scheduler.render(job.spec)
+        atomic_file.write_text(job.folder / self.contact.scheduler.text_name, text)
+        violations = self.contact.scheduler.lint(job.spec, text)
+        if violations:
+            raise RefusedError(messages.against_policy(violations))
+        job.text = text  # last: from now on it can be submitted
 
     def _find_again(self, job: Job, submitted: Mapping[str, Any]) -> None:
         """Follow the job that an earlier session submitted, as its submitted.json says."""
@@ -133,11 +143,21 @@ class PlatformQueue:
         job.submitted_at = self._clock() - max(0.0, self._wall() - asked_s)
         job.status = Status(State.SUBMITTED, "found again", submitted_s=asked_s)
         job.found_again = True
+        job.recorded = True
+        self.slots.mark_submitted(job)
 
     # --- the cycle of the worker thread ------------------------------------------------------------------------------
 
     def poll_and_submit(self) -> None:
         """Ask for the states of the jobs if that is due, then submit what there is room for."""
+        try:
+            self._poll_and_submit()
+        except Exception as error:  # a mistake in the suite: the jobs go on
+            self.contact.pause()
+            for job in [*self.slots.live, *self.slots.queued]:
+                self.finalizer.hold(job, error)
+
+    def _poll_and_submit(self) -> None:
         if self.contact.poll_is_due(self.slots.live):
             self.contact.away = None
             self.contact.begin_poll()
@@ -150,7 +170,10 @@ class PlatformQueue:
 
     def _submit_queued(self) -> None:
         for job in self.slots.queued:
-            if not job.awaits_submission:  # the main thread has left it meanwhile
+            if not job.is_due:  # it is tried again later, or the main thread has left it meanwhile
+                continue
+            if job.end is not None:  # it was refused, and that is not written yet
+                self.finalizer.guard(job, self.finalizer.go_on, job)
                 continue
             if not self.slots.has_room or self.finalizer.stopping or self.contact.away is not None:
                 break
@@ -163,6 +186,10 @@ class PlatformQueue:
 
     def _try_to_submit(self, job: Job) -> None:
         """Submit a job. If the scheduler does not answer, it stays queued: submitting again finds out if it exists."""
+        if not job.text:
+            self._prepare(job)
+        if job.done or job.submission is not None:
+            return
         if not job.begin_submission():
             return
         try:
@@ -181,7 +208,7 @@ class PlatformQueue:
             if isinstance(error, NoRoom):
                 state = State.QUEUED
                 job.asked_s = None  # the scheduler has answered: there is no job
-            job.set_status(Status(state, messages.describe_error(error)))
+            job.set_status(Status(state, describe_error(error)))
         finally:
             job.end_submission()
 
@@ -189,21 +216,37 @@ class PlatformQueue:
         if self._taken_over():
             return
         if job.asked_s is None:
-            job.asked_s = self._wall()
+            asked_s = self._wall()
             if self._journal is not None:
                 # If this session is killed now, the next one reads that it must look for the job.
-                with contextlib.suppress(RefusedError):
-                    self._journal.write_jobs([{**journal_entry(job), "state": ASKED}])
+                entry = {**journal_entry(job), "asked_s": asked_s, "state": ASKED}
+                self._journal.write_jobs([entry])
                 if self._journal.ended:  # perhaps before that line: a job that no record names must not start
                     return
-        job_id = self.contact.call(self.contact.scheduler.submit, job.spec, job.text, job.folder)
+            job.asked_s = asked_s
+        try:
+            job_id = self.contact.call(self.contact.scheduler.submit, job.spec, job.text, job.folder)
+        except AwayError:
+            raise
+        except BenchError:
+            job.asked_s = None  # the scheduler has refused it: there is no job
+            raise
+        if not job_id:
+            raise AwayError(f"{self.platform.name}: the scheduler gave {job.spec.name} no id")
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
         self.slots.mark_submitted(job)
-        content = job_json.submitted_content(job.spec, job_id, job.asked_s)
-        job_json.write_json(job.folder / "submitted.json", content)
         job.set_status(Status(State.SUBMITTED, submitted_s=job.asked_s))
         job.submitted_at = self._clock()  # from now on a session that does not wait may leave it
         self._stuck_since = None
+        self._record(job)
+
+    def _record(self, job: Job) -> None:
+        """Write submitted.json, unless it is written. Until then the job is found by its name. Raises OSError."""
+        if job.recorded or job.submission is None:
+            return
+        content = job_json.submitted_content(job.spec, job.submission.job_id, job.submission.submitted_s)
+        job_json.write_json(job.folder / "submitted.json", content)
+        job.recorded = True
 
     def _give_up_submitting(self) -> None:
         """End jobs that could not be submitted within their start limit."""
@@ -216,27 +259,31 @@ class PlatformQueue:
                 continue
             reason = messages.never_answered(job.spec, job.asked_s is not None, error)
             state = State.START_DEADLINE if isinstance(error, NoRoom) else State.CONTROLLER_AWAY
-            self.finalizer.finish(job, replace(job.status, state=state, reason=reason))
+            self.finalizer.guard(job, self.finalizer.finish, job, replace(job.status, state=state, reason=reason))
 
     def _poll(self) -> None:
-        """Ask for the states of all submitted jobs with one query, and handle each answer."""
+        """Ask for the states of all submitted jobs with one query, and handle each answer.
+
+        Jobs of which the end is known need no answer: their results are still to be written.
+        """
         jobs = self.slots.live
+        unknown = [job for job in jobs if job.end is None]
         no_answer = Status(State.UNKNOWN, "the scheduler said nothing about it")
         statuses: Mapping[str, Status] = {}
         try:
-            statuses = self.contact.statuses(jobs)
-        except BenchError as error:
-            no_answer = replace(unseen(error), reason=messages.describe_error(error))
+            if unknown:
+                statuses = self.contact.statuses(unknown)
         except Exception as error:
-            for job in jobs:
-                self.finalizer.crash(job, error)
-            return
+            no_answer = unseen(error)
         overdue: Cancellations = {}
         for job in jobs:
             if self.finalizer.stopping:
                 return
-            status = statuses.get(job.job_id or "", no_answer)
-            self.finalizer.guard(job, self._handle_status, job, status, overdue)
+            if job.end is not None:
+                self.finalizer.guard(job, self.finalizer.go_on, job)
+            else:
+                status = statuses.get(job.job_id or "", no_answer)
+                self.finalizer.guard(job, self._handle_status, job, status, overdue)
         if overdue:
             self._cancel_overdue(overdue)
 
@@ -247,17 +294,21 @@ class PlatformQueue:
         if job.left is not None:
             job.ended_after_leave = not status.state.live
             return
+        if status.state.live:
+            job.set_status(status)
+            job.hints = job.hints or self.contact.hints(job)
+            end = job.passed_deadline(waiting_for_login=self.contact.login is not None)
+            if end is not None:  # before anything that may fail: a full disk suspends no deadline
+                overdue[job] = end
+                return
+        self._record(job)
         if not status.state.live:
             self.finalizer.collect(job, status)
-            return
-        job.set_status(status)
-        job.hints = job.hints or self.contact.hints(job)
-        if status.state is State.RUNNING:
+        elif status.state is State.RUNNING:
             with contextlib.suppress(BenchError):  # a later poll tries again, and the last one reports the error
                 self.contact.read_log(job, CHUNKS)
-        end = job.passed_deadline(waiting_for_login=self.contact.login is not None)
-        if end is not None:
-            overdue[job] = end
+        elif status.error is not None:
+            raise status.error
 
     def _cancel_overdue(self, overdue: Cancellations) -> None:
         if self._taken_over():
@@ -281,7 +332,7 @@ class PlatformQueue:
                 continue
             if job.asked_s is None:
                 never_submitted = replace(job.status, state=State.CANCELLED, reason=messages.NEVER_SUBMITTED)
-                self.finalizer.finish(job, never_submitted)
+                self.finalizer.guard(job, self.finalizer.finish, job, never_submitted)
             elif job.submission is None and self.contact.away is None:
                 self.finalizer.guard(job, self._try_to_submit, job)  # submitting again is how to find it
         submitted = [job for job in jobs if job.submission is not None and not job.done]
@@ -290,7 +341,7 @@ class PlatformQueue:
         remaining = self.contact.cancel(submitted)
         for job in jobs:
             if job.submission is None and not job.done:
-                remaining[job] = job.status.reason
+                remaining[job] = job.trouble or job.status.reason
         for job, reason in remaining.items():
             reason = reason.removeprefix(NOT_CANCELLED)
             job.set_status(replace(job.status, reason=f"{NOT_CANCELLED}{reason}"))
@@ -298,6 +349,9 @@ class PlatformQueue:
             job: (State.CANCELLED, messages.ENDED_BY_US) for job in submitted if job not in remaining
         }
         self.finalizer.collect_cancelled(gone, began_s)
+        for job in jobs:
+            if job.end is not None and not job.done:
+                job.set_status(replace(job.status, reason=messages.unwritten(job.end.status, job.trouble)))
         self.finalizer.stopping = False
 
     def _record_cancelling(self, jobs: Sequence[Job]) -> None:
@@ -306,7 +360,7 @@ class PlatformQueue:
             job.attempt = replace(job.attempt, ending=True)
             job.hints = job.hints or self.contact.hints(job)  # for a person who does not wait for the end
         if self._journal is not None:
-            with contextlib.suppress(RefusedError):
+            with contextlib.suppress(OSError):
                 self._journal.write_jobs([journal_entry(job) for job in jobs])
 
     def _taken_over(self) -> bool:

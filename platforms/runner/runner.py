@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from platforms import schedulers
-from platforms.job import JobSpec, LoginNeeded, RefusedError, State, Status, StillPending
+from platforms.job import JobSpec, LoginNeeded, State, Status, StillPending
 from platforms.rundir import job_folder
 from platforms.rundir.session_history import Attempt
 from platforms.rundir.session_journal import Journal
@@ -48,6 +48,7 @@ class Runner:
         workers: makes the platforms' workers, and waits for them.
         on_change: called by the main thread with a job whose state, or the reason for it, has changed.
         on_end: called with a job when its run.json is written, on the thread that has written it. Must not raise.
+        on_trouble: called by the main thread with what a person must know: something could not be read or written.
         connect: makes the scheduler of a platform.
         resume_command: the command that goes on with the run, for messages.
     """
@@ -64,6 +65,7 @@ class Runner:
         workers: WorkerPool | None = None,
         on_change: Callable[[Job], None] = lambda job: None,
         on_end: Callable[[Job], None] = lambda job: None,
+        on_trouble: Callable[[str], None] = lambda text: None,
         connect: Callable[[Platform], schedulers.Scheduler] = schedulers.connect,
         resume_command: str = "",
     ) -> None:
@@ -77,6 +79,7 @@ class Runner:
         self._workers = workers or ThreadPool()
         self._on_change = on_change
         self._on_end = on_end
+        self._on_trouble = on_trouble
         self._connect = connect
         self._queues: dict[str, PlatformQueue] = {}  # by the platform's name
         self._by_folder: dict[Path, Job] = {}
@@ -109,16 +112,16 @@ class Runner:
 
         Raises:
             TakenOver: another session goes on in place of this one.
-            RefusedError: new jobs cannot be written to the journal; they are not submitted then.
-            Exception: a worker's, which is a bug in the suite.
+            BaseException: a worker's, which is a bug in the suite.
         """
         for queue in self._queues.values():
             self._start_retries(queue)
         if self._journal is not None:
             self._journal.refuse_taken_over()
-            if self._not_in_journal:  # before anything is submitted
-                self._journal.write_jobs([journal_entry(job) for job in self._not_in_journal])
-                self._not_in_journal = []
+            if self._not_in_journal:
+                with contextlib.suppress(OSError):  # it is tried again; no job is submitted before a line names it
+                    self._journal.write_jobs([journal_entry(job) for job in self._not_in_journal])
+                    self._not_in_journal = []
         for queue in self._queues.values():
             if queue.worker.busy:
                 self._report_changes(queue)
@@ -136,8 +139,8 @@ class Runner:
     def wait(self, job: Job, tick: Callable[[Job], None] = lambda job: None, deadline: float | None = None) -> Job:
         """Pump until the job is done; if the machine failed it, until its retry is done. Returns the last attempt.
 
-        After `deadline` (by `clock`), or when its platform waits for a person to log in, the job goes on without this
-        session, and its error is StillPending.
+        After `deadline` (by `clock`), when its platform waits for a person to log in, or when something of it could not
+        be read or written for too long, the job goes on without this session, and its error is StillPending.
 
         Args:
             tick: called with the job again and again while this waits.
@@ -155,7 +158,7 @@ class Runner:
                 job = job.successor
                 continue
             late_s = -math.inf if deadline is None else self._clock() - deadline
-            must_leave = queue.contact.login is not None or late_s >= 0
+            must_leave = queue.contact.login is not None or job.out_of_reach or late_s >= 0
             if must_leave and self._leave(job, in_submission=late_s >= ANSWER_S):
                 return job
             tick(job)
@@ -199,7 +202,7 @@ class Runner:
             The jobs that may still be there; their status says why.
 
         Raises:
-            Exception: a worker's, which is a bug in the suite.
+            BaseException: a worker's, which is a bug in the suite.
         """
         if jobs is None:
             jobs = self.jobs
@@ -256,7 +259,9 @@ class Runner:
             state_since=self._clock(),
             changed_jobs=queue.changed_jobs,
         )
-        queue.finalizer.guard(job, self._add_to_queue, queue, job)
+        queue.add(job)
+        if not self.jobs:
+            job_folder.link_latest(self.runs, self.run_id)
         # Only now: after an interrupt, jobs that are listed here are known to be submitted or not.
         self.jobs.append(job)
         self._by_folder[folder] = job
@@ -279,12 +284,6 @@ class Runner:
             )
             self._queues[platform.name] = queue
         return queue
-
-    def _add_to_queue(self, queue: PlatformQueue, job: Job) -> None:
-        job_folder.make_folder(job.folder)
-        if not self.jobs:
-            job_folder.link_latest(self.runs, self.run_id)
-        queue.add(job)
 
     def _start_retries(self, queue: PlatformQueue) -> None:
         """Queue the next attempt of each job that the machine has failed."""
@@ -317,6 +316,7 @@ class Runner:
             job.existence,
             resume_command=self._resume_command,
             login=self.login(job),
+            trouble=job.trouble,
             hints=job.hints,
         )
         left = job.leave(StillPending(text, status, job.folder), in_submission=in_submission)
@@ -341,11 +341,13 @@ class Runner:
             changed.append(queue.changed_jobs.popleft())
         if changed:
             self._report(changed)
+        while queue.finalizer.notices:
+            self._on_trouble(queue.finalizer.notices.popleft())
 
     def _report(self, jobs: Sequence[Job]) -> None:
         """Write jobs to the journal and call on_change for each."""
         if self._journal is not None:
-            with contextlib.suppress(RefusedError):  # the disk is full: the next session finds jobs by their folders
+            with contextlib.suppress(OSError):  # the disk is full: the next session finds jobs by their folders
                 self._journal.write_jobs([journal_entry(job) for job in jobs])
         for job in jobs:
             self._on_change(job)

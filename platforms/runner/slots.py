@@ -78,4 +78,4 @@ class Slots:
     @property
     def can_submit(self) -> bool:
         """A job is queued and there is room for it. Asked at every tick, so it stops at the first such job."""
-        return not self._full and any(job.awaits_submission for job in list(self._queued)) and self.has_room
+        return not self._full and any(job.is_due for job in list(self._queued)) and self.has_room

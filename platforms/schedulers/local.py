@@ -23,6 +23,7 @@ from platforms.job import (
     Submitted,
     signal_of_exit,
     state_of_exit,
+    unseen,
 )
 from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, supervisor, supervisor_client
 
@@ -112,7 +113,13 @@ class LocalScheduler:
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
         """Read two small files of each job, and /proc."""
-        return {job.job_id: status_of(job.job_id, supervisor_client.inspect_job(job.job_id)) for job in jobs}
+        statuses = {}
+        for job in jobs:
+            try:
+                statuses[job.job_id] = status_of(job.job_id, supervisor_client.inspect_job(job.job_id))
+            except Exception as error:  # of this job alone
+                statuses[job.job_id] = unseen(error)
+        return statuses
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
         """Return False: a poll costs as little as an answer here."""
@@ -126,7 +133,7 @@ class LocalScheduler:
                 content = file.read(len(known) + log_file.CHUNK)
         except FileNotFoundError:
             return b""
-        except OSError as error:
+        except PermissionError as error:
             raise RefusedError(f"the log cannot be read: {error}") from None
         return log_file.new_bytes(content, known, str(path))
 
@@ -184,6 +191,8 @@ def refused(job_id: str, why: str, folder: Path) -> MachineError:
 
 def status_of(job_id: str, record: Mapping[str, Any]) -> Status:
     """Translate what `supervisor_client.inspect_job` found into a Status."""
+    if record["seen"] == "unreadable":
+        return Status(State.UNKNOWN, record["reason"], away=True)
     if record["seen"] == "nothing":
         return Status(State.LOST, f"{job_id}/pid is missing: nothing was submitted there, or it was deleted")
     if record["seen"] == "elsewhere":

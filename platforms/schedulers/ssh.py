@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from platforms import transports
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
+from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted, unseen
 from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, staging, supervisor, supervisor_client
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
@@ -179,7 +179,13 @@ class SshScheduler:
             return {}
         records = self._run_client("status", {"folders": [job.job_id for job in jobs]}, STATUS_LIMIT_S)
         self._records.update(records)
-        return {job_id: status_of(job_id, record) for job_id, record in records.items()}
+        statuses = {}
+        for job_id, record in records.items():
+            try:
+                statuses[job_id] = status_of(job_id, record)
+            except Exception as error:  # of this job alone
+                statuses[job_id] = unseen(error)
+        return statuses
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
         """Return False: a poll costs as little as an answer here."""

@@ -51,19 +51,28 @@ STOP = {signal.SIGTERM, signal.SIGINT}
 WAKE = {signal.SIGCHLD, *STOP}
 LOCK_POLL_S = 0.2
 LEFTOVERS_GRACE_S = 2.0  # for processes that are still there when the job itself has ended
+FULL_DISK_S = 24 * 3600.0  # how long a disk may be full until a job's end is lost
+FULL_DISK_POLL_S = 1.0
 KILL_S = 15.0  # how long to wait for processes to go after SIGKILL
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def read_json(path: str) -> dict[str, Any] | None:
-    """Return a JSON object; None when the file is missing or holds no JSON object."""
+def read_json(path: str, *, strict: bool = False) -> dict[str, Any] | None:
+    """Return a JSON object; None when the file is missing or holds no JSON object.
+
+    With `strict` only a missing file is None, and what cannot be read raises OSError or ValueError.
+    """
     try:
         with open(path, "rb") as file:
             value = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if strict and not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise
         return None
+    if strict and not isinstance(value, dict):
+        raise ValueError(f"{path} holds no JSON object")
     return value if isinstance(value, dict) else None
 
 
@@ -90,6 +99,20 @@ def write_json(path: str, value: dict[str, Any], *, new: bool = False, sync: boo
         os.fsync(folder)
         os.close(folder)
     return True
+
+
+def write_patiently(path: str, value: dict[str, Any], *, sync: bool = False) -> None:
+    """Write a whole file, and try it again for FULL_DISK_S seconds while the disk is full or fails."""
+    deadline = time.monotonic() + FULL_DISK_S
+    while True:
+        try:
+            write_json(path, value, sync=sync)
+            return
+        except OSError as error:
+            passes = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+            if not passes or time.monotonic() > deadline:
+                raise
+        time.sleep(FULL_DISK_POLL_S)
 
 
 def read_settings(folder: str, arguments: list[str]) -> dict[str, str]:
@@ -375,7 +398,7 @@ class Supervisor:
     def publish(self, **changes: object) -> None:
         if any(self.record.get(key) != value for key, value in changes.items()):
             self.record.update(changes)
-            write_json(f"{self.folder}/pid", self.record)
+            write_patiently(f"{self.folder}/pid", self.record)
 
     def start(self) -> None:
         """Start the job. It waits until the pid file says that it runs; if we die before that, it never starts."""
@@ -473,7 +496,7 @@ class Supervisor:
         record: dict[str, Any] = {"exit_code": code, "signal": number, "state": state or None, "reason": reason}
         record.update({key: self.record[key] for key in ("name", "host", "submitted", "started")})
         record["ended"] = self.ended_s if self.ended_s is not None else time.time()
-        write_json(f"{self.folder}/exit", record, sync=True)
+        write_patiently(f"{self.folder}/exit", record, sync=True)
 
 
 # --- becoming a supervisor -------------------------------------------------------------------------------------------

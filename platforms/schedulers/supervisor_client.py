@@ -1,8 +1,8 @@
 """Inspects and ends jobs by the files in their folders: the other side of supervisor.py, on the same machine.
 
 Standard library for Python 3.8 and newer, because it travels with supervisor.py to machines without a scheduler. What
-it finds out about a job is a dictionary: the job's pid or exit file, and `seen`: "nothing", "elsewhere", "live" or
-"ended".
+it finds out about a job is a dictionary: the job's pid or exit file, and `seen`: "nothing", "elsewhere", "live",
+"ended", or "unreadable" with the `reason`.
 """
 
 # Imports take time in every poll of another machine, hence no pathlib or contextlib.
@@ -30,13 +30,16 @@ def inspect_job(folder: str) -> dict[str, Any]:
 
     Ends what is left of a job whose supervisor was killed.
     """
-    record = _job_record(folder)
+    try:
+        record = _job_record(folder)
+    except (OSError, ValueError) as error:
+        record = {"seen": "unreadable", "reason": f"what its supervisor wrote cannot be read: {error}"}
     return {**record, "log_bytes": _size(f"{folder}/log")}
 
 
 def _job_record(folder: str) -> dict[str, Any]:
-    ended = supervisor.read_json(f"{folder}/exit")
-    record = supervisor.read_json(f"{folder}/pid")
+    ended = supervisor.read_json(f"{folder}/exit", strict=True)
+    record = supervisor.read_json(f"{folder}/pid", strict=True)
     if ended is None and record is None:
         return {"seen": "nothing"}
     if ended is None and record is not None:
@@ -45,7 +48,9 @@ def _job_record(folder: str) -> dict[str, Any]:
             return {**record, "seen": "elsewhere", "reason": out_of_sight(record)}
         if alive:
             return {**record, "seen": "live"}
-        ended = supervisor.read_json(f"{folder}/exit") or lost(folder, record)  # it may have ended meanwhile
+        ended = supervisor.read_json(f"{folder}/exit", strict=True) or lost(
+            folder, record
+        )  # it may have ended meanwhile
     return {**(ended or {}), "seen": "ended"}
 
 

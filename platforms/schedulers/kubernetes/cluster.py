@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from platforms.job import AwayError, LoginNeeded, Outcome, RefusedError, State, Status
+from platforms.job import AwayError, BenchError, LoginNeeded, Outcome, RefusedError, State, Status, unseen
 from platforms.schedulers.kubernetes import delete, evidence
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.informer import shared_informer
@@ -73,7 +73,12 @@ class Cluster:
             job_id = job.submitted.job_id
             if job_id in verdicts:
                 observation, verdict = verdicts[job_id]
-                statuses[job_id] = self._settle(job, observation, verdict, stop=stop)
+                try:
+                    statuses[job_id] = self._settle(job, observation, verdict, stop=stop)
+                except BenchError:
+                    raise
+                except Exception as error:  # of this job alone
+                    statuses[job_id] = unseen(error)
             else:
                 statuses[job_id] = self._snapshots.unseen[job_id]
         for job in jobs:
@@ -85,7 +90,13 @@ class Cluster:
         if not jobs:
             return {}
         observations = self._snapshots.look(jobs, fresh=fresh, explain=explain)
-        return {job_id: (observation, judge(observation)) for job_id, observation in observations.items()}
+        verdicts = {}
+        for job_id, observation in observations.items():
+            try:
+                verdicts[job_id] = observation, judge(observation)
+            except Exception as error:  # of this job alone
+                self._snapshots.unseen[job_id] = unseen(error)
+        return verdicts
 
     def _settle(self, job: JobRecord, observation: Observation, verdict: JobVerdict, *, stop: bool) -> Status:
         """Return the job's status. It has ended only when none of its pods runs any more.

@@ -72,18 +72,6 @@ def create_job(
     return CreatedJob(root, tuple(unowned))
 
 
-def undo_creation(client: Client, created: CreatedJob) -> str:
-    """Delete a job that cannot be followed. Returns a sentence about what became of it."""
-    try:
-        for obj in (created.root, *created.unowned):
-            client.delete(_resource(client, obj), obj["metadata"]["name"], uid=obj["metadata"]["uid"])
-    except (ApiError, AwayError) as error:
-        root = f"{_resource(client, created.root).kubectl}/{created.root['metadata']['name']}"
-        command = client.kubectl_command(f"delete {root}")
-        return f"the job may still run, since it could not be deleted either ({error}): {command}"
-    return "the job was deleted again"
-
-
 def _create(client: Client, resource: Resource, wanted: Object, new: list[Object]) -> Object:
     """Create an object, add it to `new` and return it; or return the one of ours that exists.
 

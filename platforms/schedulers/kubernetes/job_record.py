@@ -108,7 +108,7 @@ def read(submitted: Submitted, clock: Callable[[], float] = time.monotonic) -> J
     path = submitted.folder / TEXT
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
+    except FileNotFoundError as error:
         raise RefusedError(f"{path}: the submitted manifest cannot be read: {error.strerror}") from None
     _context, kubeconfig = render.cluster_of(text)
     target = ClusterTarget(kubeconfig, address.context, (), address.namespace)

@@ -19,6 +19,7 @@ from platforms.job import (
     State,
     Status,
     Submitted,
+    describe_error,
     unseen,
 )
 from platforms.schedulers.kubernetes import create, delete, evidence, job_record, node_queries
@@ -96,8 +97,8 @@ class KubernetesScheduler:
         job_id = str(job_record.address_of(client.context, client.namespace, resource, made.root))
         try:
             evidence.record_created(folder, job_id, made.root, made.unowned)
-        except RefusedError as error:
-            raise RefusedError(f"{error}; {create.undo_creation(client, made)}") from None
+        except RefusedError as error:  # our own disk is full: the next submission finds the job by its name
+            raise AwayError(f"{job_id} is created: {error}") from None
         return job_id
 
     def _check_nodes(self, client: Client, spec: JobSpec, root: Mapping[str, Any], folder: Path) -> None:
@@ -137,7 +138,10 @@ class KubernetesScheduler:
         Before a job counts as ended, one LIST a kind is sent for all jobs.
         """
         clusters, unreadable = self._by_cluster(jobs)
-        statuses = {job_id: Status(State.LOST, why) for job_id, why in unreadable.items()}
+        statuses = {}
+        for job_id, why in unreadable.items():
+            is_lost = isinstance(why, RefusedError)
+            statuses[job_id] = Status(State.LOST, str(why)) if is_lost else unseen(why)
         for cluster, records in clusters.items():
             try:
                 statuses.update(cluster.status(records, stop=self.ends_failed))
@@ -180,7 +184,8 @@ class KubernetesScheduler:
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """Delete the jobs with their pods and wait until they are gone. Returns by id what may still be there."""
-        clusters, problems = self._by_cluster(jobs)
+        clusters, unreadable = self._by_cluster(jobs)
+        problems = {job_id: describe_error(why) for job_id, why in unreadable.items()}
         for cluster, records in clusters.items():
             remaining = delete.cancel_jobs(cluster.client, records, self._clock, self._sleep)
             for record in records:
@@ -247,15 +252,15 @@ class KubernetesScheduler:
             self._jobs[job.job_id] = job_record.read(job, self._clock)
         return self._jobs[job.job_id]
 
-    def _by_cluster(self, jobs: Sequence[Submitted]) -> tuple[dict[Cluster, list[JobRecord]], dict[str, str]]:
+    def _by_cluster(self, jobs: Sequence[Submitted]) -> tuple[dict[Cluster, list[JobRecord]], dict[str, Exception]]:
         """Group the jobs' records by cluster. Returns also, by id, why some records cannot be read."""
         clusters: dict[Cluster, list[JobRecord]] = {}
-        unreadable: dict[str, str] = {}
+        unreadable: dict[str, Exception] = {}
         for job in jobs:
             try:
                 record = self._record(job)
-            except RefusedError as error:
-                unreadable[job.job_id] = str(error)
+            except Exception as error:  # of this job alone
+                unreadable[job.job_id] = error
             else:
                 clusters.setdefault(self._cluster(record.target), []).append(record)
         return clusters, unreadable

@@ -337,19 +337,29 @@ def _parse_folders(output: str) -> tuple[dict[str, ExitFile], frozenset[str], di
         kind, _, rest = line.partition(" ")
         if kind == "log":
             size, _, path = rest.partition(" ")
-            log_bytes[path.rpartition("/")[0]] = int(size)
+            if size.isdecimal():
+                log_bytes[path.rpartition("/")[0]] = int(size)
         elif kind == "job":
             name, *words = rest.split(" ")
             values = dict(word.split("=", 1) for word in words if "=" in word)
             if values.get("started"):
                 started.add(name)
-            if {"exit_code", "ended", "log_bytes"} <= values.keys():
-                exit_files[name] = ExitFile(
-                    exit_code=int(values["exit_code"]),
-                    ended_s=float(values["ended"]),
-                    log_bytes=int(values["log_bytes"]),
-                    refused=values.get("refused", ""),
-                    steps_known=values.get("steps_known") == "yes",
-                    nodes=values.get("nodes", ""),
-                )
+            exit_file = _exit_file(values)
+            if exit_file is not None:
+                exit_files[name] = exit_file
     return exit_files, frozenset(started), log_bytes
+
+
+def _exit_file(values: Mapping[str, str]) -> ExitFile | None:
+    """The exit file with these values; None if it is not whole, as after a write to a full disk."""
+    try:
+        return ExitFile(
+            exit_code=int(values["exit_code"]),
+            ended_s=float(values["ended"]),
+            log_bytes=int(values["log_bytes"]),
+            refused=values.get("refused", ""),
+            steps_known=values.get("steps_known") == "yes",
+            nodes=values.get("nodes", ""),
+        )
+    except (KeyError, ValueError):
+        return None

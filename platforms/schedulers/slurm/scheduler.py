@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms import transports
-from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError, State, Status, Submitted
+from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError, State, Status, Submitted, unseen
 from platforms.schedulers import log_file, staging
 from platforms.schedulers.slurm import error_messages, judge, policy, queries, submission
 from platforms.schedulers.slurm import render as rendering
@@ -193,8 +193,13 @@ class SlurmScheduler:
 
         statuses = {}
         for job in jobs:
-            polled = self._polled_job(job, queue_rows[job.job_id], poll, accounting, nodes)
-            statuses[job.job_id] = judge.judge(polled)
+            try:
+                polled = self._polled_job(job, queue_rows[job.job_id], poll, accounting, nodes)
+                statuses[job.job_id] = judge.judge(polled)
+            except AwayError:
+                raise
+            except Exception as error:  # of this job alone
+                statuses[job.job_id] = unseen(error)
         self._handle_ended(jobs, queue_rows, statuses)
         return statuses
 

@@ -50,6 +50,7 @@ echo $((now + {start_limit_s})) > "$folder/not_after" || say unwritable
 {exports}
 id=$(sbatch --parsable {options} "$folder/job.sh" < /dev/null) || say refused $?
 id=${{id%%;*}}
+case $id in "" | *[!0-9]*) say away ;; esac  # sbatch has said something else, so squeue is asked the next time
 echo "$id" > "$folder/id.draft" && mv "$folder/id.draft" "$folder/id"
 say id "$id"
 """
