@@ -41,8 +41,8 @@ class Scheduler(Protocol):
 
     Errors: every method may raise a BenchError of platforms/job.py, whose message says what failed, where, why, and
     what to type next. AwayError means that the scheduler does not answer at the moment, LoginNeeded that a person must
-    log in. An exception of another library is a bug in the scheduler and ends the job with a traceback. Every method
-    has a time-out.
+    log in. An OSError is one of this machine's own disk. Neither it nor any other exception, which is a bug, ends or
+    cancels a job that may exist: the method is called again at the next poll. Every method has a time-out.
     """
 
     text_name: str
@@ -120,7 +120,8 @@ class Scheduler(Protocol):
         A job is reported as ended once its end is final and its log complete, with exit code or signal and the times
         in Unix seconds. An exit code is translated by `state_of_exit(code, speaks_wire=False)`; the runner knows what
         codes such as 66 mean. A job that the scheduler does not know is LOST. If the scheduler does not answer, its
-        jobs are UNKNOWN, with the reason; that is no error.
+        jobs are UNKNOWN, with the reason; that is no error. So is a job of which the answer cannot be read (`unseen` in
+        platforms/job.py); the others have their states.
         """
         ...
 

@@ -1062,13 +1062,14 @@ def test_secrets_come_on_standard_input() -> None:
 
 def test_one_poll_reads_the_folders_of_many_jobs() -> None:
     files = (
+        "job torn started=yes exit_code= ended=100 log_bytes=7\n"
         "job a started=yes exit_code=3 ended=100 log_bytes=7 nodes=cn[1-2] steps_known=yes refused=\n"
         "job b started= exit_code=78 ended=1 log_bytes=0 refused=late\n"
         "log 7 a/log\nlog 12 c/log\n"
     )
     exits, started, sizes = queries._parse_folders(files)
     assert exits == {"a": ExitFile(3, 100.0, 7, "", True, "cn[1-2]"), "b": ExitFile(78, 1.0, 0, "late")}
-    assert (started, sizes) == ({"a"}, {"a": 7, "c": 12})
+    assert (started, sizes) == ({"a", "torn"}, {"a": 7, "c": 12})
 
 
 # --- the rules -------------------------------------------------------------------------------------------------------

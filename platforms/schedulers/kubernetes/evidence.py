@@ -30,12 +30,12 @@ def created_job_id(folder: Path) -> str | None:
 def record_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Object] = ()) -> None:
     """Write down that the job was created, so that submitting it again finds it even when its objects are gone.
 
-    `unowned` are the objects that are not deleted together with the root. Raises RefusedError.
+    `unowned` are the objects that are not deleted together with the root. Raises OSError.
     """
     record: dict[str, object] = {"job_id": job_id, "uid": root["metadata"].get("uid")}
     if unowned:
         record["unowned"] = [[obj["apiVersion"], obj["kind"], obj["metadata"]["name"]] for obj in unowned]
-    _write(folder / CREATED, json.dumps(record, indent=1) + "\n")
+    atomic_file.write_text(folder / CREATED, json.dumps(record, indent=1) + "\n")
 
 
 def write_objects(folder: Path, observation: Observation) -> None:
@@ -49,7 +49,11 @@ def write_objects(folder: Path, observation: Observation) -> None:
         if obj is not None:
             by_uid[obj.get("metadata", {}).get("uid", id(obj))] = obj
     documents = [_to_yaml(_without_managed_fields(obj)) for obj in by_uid.values()]
-    _write(folder / OBJECTS, "---\n".join(documents))
+    path = folder / OBJECTS
+    try:
+        atomic_file.write_text(path, "---\n".join(documents))
+    except OSError as error:
+        raise RefusedError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _to_yaml(obj: Mapping[str, Any]) -> str:
@@ -65,10 +69,3 @@ def _without_managed_fields(obj: Mapping[str, Any]) -> dict[str, Any]:
     metadata = dict(obj.get("metadata", {}))
     metadata.pop("managedFields", None)
     return {**obj, "metadata": metadata}
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        atomic_file.write_text(path, text)
-    except OSError as error:
-        raise RefusedError(f"{path} cannot be written: {error.strerror}") from None
