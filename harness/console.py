@@ -164,7 +164,7 @@ class Console:
                 remark = remarks.get(run.test)
                 rows.append(Row(run, verdicts.get(run.test, {}), remarks=() if remark is None else (remark,)))
             width = self._config.get_terminal_writer().fullwidth if self._terminal else None
-            self._table("results", text(tables_of(rows), width))
+            self._table("results", text(tables_of(rows, join=True), width))
 
     def _table(self, title: str, lines: Sequence[str]) -> None:
         if self._reporter is not None:

@@ -25,6 +25,7 @@ IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
         "data from": lambda row: cells.data_from(row.run),
     }
 )
+OF_RUN = "benchmark"  # what a joined table's title does not say of all of its runs
 OURS = ("compute thr.", "compute fr.", "effective thr.", "spread")
 FOREIGN = ("metric", "value", "unit")
 DISTURBED = ("not alone", "a virtual machine")  # begins the warning of a job whose cores others used
@@ -55,8 +56,13 @@ class Table:
         return [column for column, heading in enumerate(self.headings) if heading not in self.numbers]
 
 
-def tables_of(rows: Sequence[Row]) -> list[Table]:
-    """The tables of our three numbers, then those of other metrics, each in its own unit."""
+def tables_of(rows: Sequence[Row], *, join: bool = False) -> list[Table]:
+    """The tables of our three numbers, then those of other metrics, each in its own unit.
+
+    Args:
+        join: one table for our numbers of all runs, if each of them would have a table with one row, and all have the
+            same size and mode.
+    """
     ours: dict[str, list[Row]] = {}
     foreign: dict[str, list[Row]] = {}
     for row in rows:
@@ -64,6 +70,9 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
             foreign.setdefault(_name(row.run), []).append(row)
         if row.run.effective_throughput is not None or not row.run.metrics:
             ours.setdefault(_name(row.run), []).append(row)
+    alike = {tuple(part(rows[0].run, "request").get(key) for key in ("size", "mode")) for rows in ours.values()}
+    if join and len(ours) > 1 and len(alike) == 1 and all(len(members) == 1 for members in ours.values()):
+        ours = {_in_common(list(ours)): [members[0] for members in ours.values()]}
     return [
         *(_our_table(name, members) for name, members in ours.items()),
         *(_foreign_table(name, members) for name, members in foreign.items()),
@@ -77,13 +86,19 @@ def _name(run: Run) -> str:
     return ", ".join([workload(run), *settings])
 
 
+def _in_common(names: Sequence[str]) -> str:
+    words = names[0].split(", ")
+    return ", ".join(word for word in words if all(word in name.split(", ") for name in names)) or "all runs"
+
+
 def _our_table(name: str, rows: Sequence[Row]) -> Table:
     warnings = _Warnings()
     texts = []
     for row in rows:
         judged = "; ".join(said.short for metric, said in row.verdicts.items() if metric not in row.run.metrics)
-        texts.append([*_identity(row), *_our_numbers(row.run), judged, warnings.marks(row)])
-    headings = (*IDENTITY, *OURS, AGAINST_PIN, WARNINGS)
+        own = [word for word in _name(row.run).split(", ") if word not in name.split(", ")]
+        texts.append([", ".join(own), *_identity(row), *_our_numbers(row.run), judged, warnings.marks(row)])
+    headings = (OF_RUN, *IDENTITY, *OURS, AGAINST_PIN, WARNINGS)
     title = f"{name}: throughputs in samples/s over all devices, spread within the job"
     runs = [row.run for row in rows]
     return _table(title, headings, texts, [*bounds(runs), *shares_of_peak(runs), *unknown_load(runs), *warnings.notes])
@@ -122,6 +137,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], n
     for column, heading in enumerate(headings):
         texts = {row[column] for row in rows}
         says_nothing = {
+            OF_RUN: texts == {""},
             "site": len(texts) == 1,
             "platform": texts == {HOME},
             "started": texts == {"-"},
@@ -136,7 +152,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], n
         title,
         tuple(headings[column] for column in kept),
         tuple(tuple(row[column] or "-" for column in kept) for row in rows),
-        sum(headings[column] in IDENTITY for column in kept),
+        sum(headings[column] in (OF_RUN, *IDENTITY) for column in kept),
         tuple(notes),
     )
 

@@ -186,6 +186,19 @@ def test_configurations_and_modes_have_tables_of_their_own() -> None:
     ]
 
 
+def test_tables_of_one_row_each_are_one_table_where_that_is_asked_for() -> None:
+    tuned, gbs32, other = run("deepcam", 0), run("deepcam", 0, configuration="gbs32"), run("cosmoflow", 0)
+    (one,) = tables_of([Row(each) for each in (tuned, gbs32, other)], join=True)
+    assert one.title.startswith("mlperf, quick, overlap: throughputs in samples/s")
+    assert one.headings[:2] == ("benchmark", "hardware")
+    assert [row[0] for row in one.rows] == ["deepcam, tuned", "deepcam, gbs32", "cosmoflow, tuned"]
+    alone = tables_of([Row(tuned)], join=True)
+    assert alone == tables_of([Row(tuned)])
+    blocking = replace(other, start={**other.start, "request": {"size": "quick", "mode": "blocking"}})
+    for runs in [(tuned, tuned, other), (tuned, blocking)]:  # no table mixes modes
+        assert len(tables_of([Row(each) for each in runs], join=True)) == 2
+
+
 def test_other_metrics_have_tables_of_their_own_with_their_units() -> None:
     stream = Run(
         test="site/test_stream.py::test_stream[local-1x1cpu-double]",
