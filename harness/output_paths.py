@@ -35,8 +35,8 @@ def refuse_unwritable(config: pytest.Config, runs: Path) -> None:
         _try_folder(Path(storage), "--benchmark-storage", "saved numbers")
     if config.getoption("benchmark_histogram", None) and importlib.util.find_spec("pygal") is None:
         raise pytest.UsageError(
-            "--benchmark-histogram draws with pygal, which is not installed, so nothing was submitted: leave it out, or "
-            "pip install 'pytest-benchmark[histogram]'"
+            "--benchmark-histogram draws with pygal, which is not installed, so nothing was submitted: leave it out, "
+            "or pip install 'pytest-benchmark[histogram]'"
         )
     table = config.getoption("benchmark_json", None)
     if table:
