@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from platforms.job import BenchError, Outcome, Run, Trial, job_key
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
+from platforms.runner.messages import NEVER_SUBMITTED
 from reporting.history.envelope import Envelope, Revision
 from reporting.history.reader import is_empty
 from reporting.history.run_facts import envelope_of
@@ -192,6 +193,8 @@ class HistoryEntries:
         outcome = Outcome(content["outcome"])
         if outcome is Outcome.PASSED:
             outcome = Outcome.PENDING
+        if content.get("reason") == NEVER_SUBMITTED:  # the session was ended first: nothing has failed
+            outcome = Outcome.SKIPPED
         envelope = self._envelope(folder, content, outcome, Revision.JOB_ENDED)
         self._write(envelope, folder, content)
         return envelope

@@ -293,6 +293,18 @@ def test_an_interrupted_session_writes_that_its_jobs_were_cancelled(project: Pro
     assert states(project) == [(Revision.JOB_ENDED, Outcome.ERROR, False)]
 
 
+def test_a_job_that_an_ended_session_never_submitted_has_not_failed(project: Project) -> None:
+    project.job_test(f"gate={project.path}/gate", f"marks={project.path}/marks")
+    project.job_test(name="test_second.py")  # it waits until the first one ends
+    (project.path / "marks").mkdir()
+    command = [sys.executable, "-m", "pytest"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+        until(lambda: (project.path / "marks/started").exists())
+        session.send_signal(signal.SIGTERM)
+    outcomes = {entry.key.test: entry.outcome for entry in entries(project)}
+    assert outcomes == {TEST: Outcome.ERROR, TEST.replace("test_mine", "test_second"): Outcome.SKIPPED}
+
+
 def test_a_history_that_cannot_be_written_any_more_leaves_the_run_open(project: Project) -> None:
     project.job_test()
     path = project.path / "test_mine.py"
