@@ -389,6 +389,20 @@ def test_after_a_launch_by_srun_the_exit_code_tells_how_steps_ended(bare: Cluste
     assert (status.state, status.warnings) == (State.SUCCEEDED, ())
 
 
+def test_the_exit_code_is_that_of_the_rank_that_failed_and_not_of_those_that_srun_ended(
+    bare: Cluster, work: Path, tmp_path: Path
+) -> None:
+    scheduler = SlurmScheduler(platform(work, slurm={}))
+    fails = "test $SLURM_PROCID = 2 && sleep 1 && exit 5; sleep 300"
+    spec = replace(shell("one of four", fails), launcher="srun", layout=Layout(2, 2, "cpu"))
+    job = submitted(scheduler, spec, tmp_path)
+    until(lambda: not state(scheduler, job).live, "it has ended")
+    status = scheduler.status([job])[job.job_id]
+    assert (status.state, status.exit_code) == (State.EXITED, 5)
+    assert "task 2: Exited with exit code 5" in status.reason
+    assert any(hint.startswith("scontrol show job ") for hint in scheduler.hints(job))
+
+
 # --- cancelling ------------------------------------------------------------------------------------------------------
 
 
