@@ -156,12 +156,10 @@ def _since_on_nodes(verdict: Verdict, suspect: Suspect) -> Verdict:
     first, *rest = verdict.text.split("\n")
     nodes = ", ".join(suspect.run.nodes)
     first = first.replace(f"slower since {verdict.since}", f"slower on {nodes} since {suspect.since}")
-    causes = verdict.causes
     if suspect.since != verdict.since:
-        causes = None
         rest = _without_causes(rest, f"{percent(suspect.change)}, ")
     text = "\n".join([first, *rest])
-    return dataclasses.replace(verdict, since=suspect.since, since_run=None, causes=causes, text=text)
+    return dataclasses.replace(verdict, since=suspect.since, since_run=None, text=text)
 
 
 def _without_causes(lines: Sequence[str], begin: str) -> list[str]:
