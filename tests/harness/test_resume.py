@@ -110,6 +110,21 @@ def test_killed_and_resumed_without_naming_anything(night: Night) -> None:
     assert len(list(night.path.glob("runs/2*"))) == 1
 
 
+def test_a_mistake_in_the_suite_leaves_the_jobs_to_resume(night: Night) -> None:
+    """It ends the session, on the main thread, while a job runs."""
+    program = "import harness.trials\nask = harness.trials.Trials.ask\n"
+    program += "def broken(self, test):\n    raise KeyError('oops')\nharness.trials.Trials.ask = broken\n"
+    with night.imports("broken", program, "-m", "cluster") as session:
+        said, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == 3
+    assert "KeyError: 'oops'" in said
+    assert "without a session from now on: pytest --resume" in said
+    assert "cancelling" not in said
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
 def test_killed_before_anything_was_submitted(night: Night) -> None:
     (night.path / "site/platforms/cluster.yaml").write_text(
         "scheduler: local\ndevice: gpu\nlayouts: {default: [1x2]}\n"

@@ -21,7 +21,7 @@ import pytest
 
 from platforms.config.keys import PolicyKeys
 from platforms.config.schema import Platform
-from platforms.job import BenchError, ConfigError, JobSpec, Layout, MachineError, RefusedError, State
+from platforms.job import BenchError, ConfigError, JobSpec, Layout, MachineError, RefusedError, State, Submitted
 from platforms.schedulers import SCHEDULERS, Scheduler, backend_of, connect, script, ssh, supervisor
 from platforms.schedulers.local import LocalScheduler
 from tests.platforms.supervised import (
@@ -77,6 +77,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 # --- how a job ends --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("torn", ["", "{", "[]", "{}", '{"state": null, "exit_code": ""}'])
+def test_what_cannot_be_read_of_a_job_concerns_that_job_alone(either: Scheduler, tmp_path: Path, torn: str) -> None:
+    """It is unknown, and not lost: its file may be whole at the next poll."""
+    jobs = [Submitted(str(tmp_path / "jobs" / name), name, 0.0) for name in ("torn", "gone")]
+    (tmp_path / "jobs/torn").mkdir(parents=True)
+    (tmp_path / "jobs/torn/exit").write_text(torn)
+    statuses = either.status(jobs)
+    assert [statuses[job.job_id].state for job in jobs] == [State.UNKNOWN, State.LOST]
+    assert statuses[jobs[0].job_id].away
+    assert (tmp_path / "jobs/torn/exit").read_text() == torn
 
 
 @pytest.mark.parametrize(

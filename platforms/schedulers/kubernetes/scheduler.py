@@ -95,9 +95,8 @@ class KubernetesScheduler:
         made = create.create_job(client, spec, render.parse(text), folder / self.text_name, cluster.code)
         resource = client.resource(made.root["apiVersion"], made.root["kind"])
         job_id = str(job_record.address_of(client.context, client.namespace, resource, made.root))
-        evidence.record_created(
-            folder, job_id, made.root, made.unowned
-        )  # else the next submission finds it by its name
+        # If our own disk is full, the next submission finds the job by its name.
+        evidence.record_created(folder, job_id, made.root, made.unowned)
         return job_id
 
     def _check_nodes(self, client: Client, spec: JobSpec, root: Mapping[str, Any], folder: Path) -> None:
