@@ -11,7 +11,7 @@ stretch. With `--stretches 3` three recorded runs are one run of three stretches
 - blocks: as `pytest --ab` does it, at most 16 blocks of four runs, or exactly 32 as with `--blocks 32`; also of values
   that are rounded to 1 % and .1 % of the first one.
 - one run each: B's run against A's, at another time of the recording; slower by more than 5 or 2 % is "found". The
-  number is the mean of the rounds, as in `pytest --benchmark-compare-fail=mean:5%`, or the judged stretch.
+  number is the mean of the rounds, as in `pytest --benchmark-compare-fail=mean:5%`, or N / T over all windows.
 - two sessions: 32 runs of A, and 32 of B that begin at least a quarter of the recording later; Welch's t at 1 %.
 
 `--bounds` simulates the numbers in reporting/compare/blocks.py. Prints Markdown. Exit code 1: the blocks are wrong in
@@ -37,7 +37,7 @@ from reporting.compare import blocks
 from reporting.compare.blocks import ArmsAnswer, Block, Judgement, judge, order_of
 from reporting.compare.student import quantile
 from reporting.gate.estimates import scaled_mad
-from reporting.history.judged_stretch import judged_stretch
+from reporting.history.stretches import all_windows
 
 RECORDING = Path(__file__).parent / "recorded" / "drift.jsonl"
 EFFECTS = (0.0, -0.01, -0.02, -0.04)
@@ -47,7 +47,7 @@ BLIND_TRIALS = 200_000
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run: seconds per sample of its rounds, and the throughput of its judged stretch."""
+    """One run: seconds per sample of its rounds, and the throughput of all its windows."""
 
     rounds: tuple[float, ...]
     throughput: float
@@ -77,8 +77,8 @@ class Recording:
     def _run(self, start: int) -> RecordedRun:
         parts = [self._windows[(start + offset) % self.length] for offset in range(self._stretches)]
         rounds = tuple(window.seconds_per_sample for windows in parts for window in windows)
-        stretches = [judged_stretch(windows) for windows in parts]
-        return RecordedRun(rounds, max(stretch.samples / stretch.wall_s for stretch in stretches))
+        run = all_windows([window for windows in parts for window in windows])
+        return RecordedRun(rounds, run.samples / run.wall_s)
 
 
 def _window(values: Sequence[float]) -> Window:

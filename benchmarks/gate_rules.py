@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reporting.gate import estimates
-from reporting.gate.comparison import DRIFT_NIGHTS
-from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS
+from reporting.gate.confirmation import LARGE
+from reporting.gate.course import DRIFT_NIGHTS
+from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Strictness
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -92,90 +92,152 @@ class Population:
         return Population(self.kind, np.repeat(self.nodes, times, axis=0))
 
 
+class Noises(NamedTuple):
+    """The noise of many series, as `estimates.Noise` of one. `weeks` is 0 where a series does not wander."""
+
+    scale: Floats
+    autocorrelation: Floats
+    weeks: Floats
+    tail: Floats
+
+    def step_limit(self) -> Floats:
+        """How far one run may be below the pin."""
+        limit: Floats = np.maximum(np.maximum(estimates.STEP_SCALES * self.scale, estimates.LEAST_STEP), self.tail)
+        return limit
+
+    def drift_limit(self, strictness: Strictness) -> Floats:
+        """How far the last seven nights together may be below the pin."""
+        of_nights = np.maximum(self.error_of_median(WINDOW_NIGHTS), self.weeks)
+        error = np.hypot(of_nights, self.error_of_median(PIN_RUNS))
+        limit: Floats = np.maximum(strictness.errors * error, estimates.LEAST_DRIFT)
+        return limit
+
+    def error_of_median(self, runs: int) -> Floats:
+        """The standard error of the median of so many runs."""
+        error: Floats = estimates.MEDIAN_PER_MEAN * self.scale * np.sqrt(_inflation(self.autocorrelation, runs) / runs)
+        return error
+
+
 class Gate:
     """The gate for many series at a time, night by night.
 
     Attributes:
         level: the pins.
+        lasting: which series have a lasting loss now.
     """
 
-    def __init__(self, pin: Floats) -> None:
+    def __init__(self, pin: Floats, strictness: Strictness | None = None) -> None:
         """`pin`: the first 20 nights, an array of series x nights."""
+        self._strictness = strictness or Strictness()
         self.level = np.median(pin, axis=1)
-        changes = pin / self.level[:, None] - 1
-        self._nights = PIN_RUNS
-        self._window = deque(changes.T, maxlen=WINDOW_NIGHTS)
-        self._waiting: deque[tuple[Floats, Flags]] = deque()  # nights since the pin that are in the window
-        self._calm = np.pad(changes, ((0, 0), (0, 400)), constant_values=np.nan)  # runs of the pin's level, in order
-        self._count = np.full(len(pin), PIN_RUNS)
-        self._known = np.zeros(len(pin), dtype=bool)  # the last night was red by a step
+        count = len(pin)
+        self._changes = pin / self.level[:, None] - 1
+        self._away = np.zeros(pin.shape, dtype=bool)  # shows no noise of the pin's level
+        self._cleared = np.zeros(pin.shape, dtype=bool)  # a repeat has said that it was chance
+        self.lasting = np.zeros(count, dtype=bool)
+        self._first = np.zeros(count, dtype=int)  # the night with which the lasting loss began
+        self._level_from = np.zeros(count, dtype=int)
+        self._limit = np.zeros(count)  # of the lasting loss
+        self._noise = Noises(*(np.zeros(count) for _ in Noises._fields))  # of the runs before it
+        self._far = np.zeros(count, dtype=bool)  # the last night was beyond the limit of one run, and was not cleared
+        self._red_step = np.zeros(count, dtype=bool)
 
-    def judge(self, value: Floats, repeat: Floats | None = None, least_red: float = 0.0) -> tuple[Flags, Flags]:
+    def judge(self, value: Floats, repeat: Floats | None = None) -> tuple[Flags, Flags]:
         """The next night.
 
         Args:
             value: of each series.
             repeat: of a second run, which confirms a step unless the night before was red by one. None: none is run.
-            least_red: if no repeat is run, a step is red from this loss on.
 
         Returns:
             Which series are red, and which have a value that is a step.
         """
         change = value / self.level - 1
-        self._nights += 1
-        self._window.append(change)
-        if len(self._waiting) == WINDOW_NIGHTS:
-            self._remember(*self._waiting.popleft())
-        scale, autocorrelation = self._noise()
-        step_limit = np.maximum(estimates.STEP_SCALES * scale, estimates.LEAST_STEP)
-        step = change < -step_limit
-        confirmed = change <= -least_red
-        if repeat is not None:
-            confirmed = repeat / self.level - 1 < -step_limit
-        drifted = improved = np.zeros_like(step)
-        if self._nights >= PIN_RUNS + DRIFT_NIGHTS:
-            window = np.median(np.array(self._window), axis=0)
-            limit = self._drift_limit(scale, autocorrelation)
-            drifted = window < -limit
-            improved = window > limit
-        self._known = step & (confirmed | drifted | self._known)
-        self._waiting.append((change, ~(step | drifted | improved)))
-        return self._known | drifted, step
+        self._changes = np.column_stack([self._changes, change])
+        night = self._changes.shape[1] - 1
+        first = max(night + 1 - WINDOW_NIGHTS, 0)
+        known = ~self._away
+        known[:, max(first, PIN_RUNS) :] = False
+        fresh = noises(self._changes[:, :night], known, self._strictness)
+        noise = _chosen(self.lasting, self._noise, fresh)
+        window = np.median(self._changes[:, first:], axis=1)
+        judged = night + 1 >= PIN_RUNS + DRIFT_NIGHTS
+        limit = noise.drift_limit(self._strictness)
+        ends = self.lasting & (window >= -estimates.RETURN * self._limit)
+        begins = ~self.lasting & judged & (window < -limit)
+        improved = ~self.lasting & judged & (window > limit)
+        at_level = ~self.lasting & ~begins & ((np.abs(window) <= estimates.RETURN * limit) | (not judged))
+        self.lasting = (self.lasting & ~ends) | begins
+        fresh_limit = _chosen(ends, fresh, noise).step_limit()
+        step = change < -np.where(self._red_step, estimates.RETURN, 1.0) * fresh_limit
+        sure = self._red_step | self.lasting
+        if repeat is None:
+            confirmed = sure | self._far | (change <= -LARGE)
+            cleared = np.zeros_like(step)
+        else:
+            confirmed = sure | (repeat / self.level - 1 < -fresh_limit)
+            cleared = step & ~confirmed
+        far = change < -noise.step_limit()
+        self._red_step = step & confirmed
+        self._far = far & ~cleared
+        red = self._red_step | self.lasting
+        self._cleared = np.column_stack([self._cleared, cleared])
+        self._away = np.column_stack([self._away, far | step | improved | red])
+        self._limit[begins] = limit[begins]
+        self._noise = _chosen(begins, noise, self._noise)
+        for row in np.flatnonzero(begins):
+            self._first[row] = self._start(row, window[row])
+        for row in np.flatnonzero(self.lasting | ends):
+            self._away[row, max(self._first[row], PIN_RUNS) :] = True
+        self._level_from[at_level] = np.maximum(self._level_from[at_level], first)
+        self._level_from[ends] = first
+        return red, step
 
-    def _remember(self, change: Floats, calm: Flags) -> None:
-        self._calm[calm, self._count[calm]] = change[calm]
-        self._count[calm] += 1
-
-    def _noise(self) -> tuple[Floats, Floats]:
-        runs = self._count
-        calm = self._calm[:, : runs.max()]
-        centre = _median(calm, runs)
-        deviation = estimates.NORMAL_PER_MAD * _median(np.abs(calm - centre[:, None]), runs)
-        uncertainty = estimates.UNCERTAINTY / np.sqrt(runs)
-        scale = np.maximum(deviation, estimates.LEAST_DEVIATION) * (1 + uncertainty)
-        residuals = np.clip((calm - centre[:, None]) / scale[:, None], -estimates.OUTLIER, estimates.OUTLIER)
-        residuals = np.nan_to_num(residuals)
-        power = (residuals**2).sum(axis=1) / runs
-        raw = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / (runs - 1) / power
-        cautious = raw + (1 + 3 * raw) / runs - uncertainty
-        return scale, np.clip(cautious, 0, estimates.HIGHEST_AUTOCORRELATION)
-
-    def _drift_limit(self, scale: Floats, autocorrelation: Floats) -> Floats:
-        variance = _inflation(autocorrelation, WINDOW_NIGHTS) / WINDOW_NIGHTS
-        variance += _inflation(autocorrelation, PIN_RUNS) / PIN_RUNS
-        error = estimates.MEDIAN_PER_MEAN * scale * np.sqrt(variance)
-        return np.maximum(estimates.DRIFT_ERRORS * error, estimates.LEAST_DRIFT)
+    def _start(self, row: int, found: float) -> int:
+        """With which night a loss began; nights that a repeat has cleared count only if the last one is one of them."""
+        earliest = self._level_from[row]
+        counts = ~self._cleared[row, earliest:] | self._cleared[row, -1]
+        indexes = earliest + np.flatnonzero(counts)
+        return int(indexes[estimates.start_of_change(self._changes[row, indexes].tolist(), float(found))])
 
     def repeated(self, times: int) -> Gate:
         """Each series with its history as many times, one after another."""
         gate = copy.copy(self)
-        gate.level = np.repeat(self.level, times)
-        gate._window = deque((np.repeat(change, times) for change in self._window), maxlen=WINDOW_NIGHTS)
-        gate._waiting = deque((np.repeat(change, times), np.repeat(calm, times)) for change, calm in self._waiting)
-        gate._calm = np.repeat(self._calm, times, axis=0)
-        gate._count = np.repeat(self._count, times)
-        gate._known = np.repeat(self._known, times)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(gate, name, np.repeat(value, times, axis=0))
+        gate._noise = Noises(*(np.repeat(each, times) for each in self._noise))
         return gate
+
+
+def _chosen(which: Flags, one: Noises, other: Noises) -> Noises:
+    return Noises(*(np.where(which, a, b) for a, b in zip(one, other, strict=True)))
+
+
+def noises(changes: Floats, known: Flags, strictness: Strictness) -> Noises:
+    """The noise of the known nights of many series; both are arrays of series x nights."""
+    known = known[:, : changes.shape[1]]
+    order = np.argsort(~known, axis=1, kind="stable")
+    runs = known.sum(axis=1)
+    calm = np.take_along_axis(np.where(known, changes, np.nan), order, axis=1)[:, : int(runs.max())]
+    distance = calm - _median(calm, runs)[:, None]
+    deviation = estimates.NORMAL_PER_MAD * _median(np.abs(distance), runs)
+    is_long = runs >= estimates.LONG_RUNS
+    if is_long.any():
+        slower, faster = _one_sided(-distance), _one_sided(distance)
+        faster = faster * (1 + estimates.SKEWED / np.sqrt(runs))
+        skewed = is_long & (slower > np.maximum(faster, deviation))
+        deviation = np.where(skewed, slower, deviation)
+    uncertainty = estimates.UNCERTAINTY / np.sqrt(runs)
+    scale = np.maximum(deviation, estimates.LEAST_DEVIATION) * (1 + uncertainty)
+    residuals = np.nan_to_num(np.clip(distance / scale[:, None], -estimates.OUTLIER, estimates.OUTLIER))
+    power = (residuals**2).sum(axis=1) / runs
+    raw = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / (runs - 1) / power
+    cautious = np.clip(raw + (1 + 3 * raw) / runs - uncertainty, 0, estimates.HIGHEST_AUTOCORRELATION)
+    found = Noises(scale, cautious, np.zeros(len(runs)), _tail(calm, runs, strictness.tail))
+    if not is_long.any():
+        return found
+    return found._replace(weeks=np.where(is_long, _weeks(calm, runs, found), 0.0))
 
 
 def _median(values: Floats, counts: NDArray[np.int_]) -> Floats:
@@ -186,23 +248,48 @@ def _median(values: Floats, counts: NDArray[np.int_]) -> Floats:
     return middle
 
 
+def _one_sided(distance: Floats) -> Floats:
+    """The scaled median of the positive distances of each row; 0 where there is none."""
+    positive = np.where(distance > 0, distance, np.nan)
+    counts = np.isfinite(positive).sum(axis=1)
+    found = estimates.NORMAL_PER_MAD * _median(positive, np.maximum(counts, 1))
+    return np.where(counts > 0, found, 0.0)
+
+
+def _weeks(calm: Floats, runs: NDArray[np.int_], noise: Noises) -> Floats:
+    whole = calm.shape[1] // WINDOW_NIGHTS
+    blocks = np.maximum(runs // WINDOW_NIGHTS, 2)
+    medians = np.median(np.nan_to_num(calm[:, : whole * WINDOW_NIGHTS]).reshape(len(calm), whole, -1), axis=2)
+    inside = np.arange(whole) < blocks[:, None]
+    mean = np.where(inside, medians, 0).sum(axis=1) / blocks
+    squares = np.where(inside, (medians - mean[:, None]) ** 2, 0).sum(axis=1)
+    deviation = np.sqrt(squares / (blocks - 1))
+    by_chance = noise.error_of_median(WINDOW_NIGHTS) * (1 + estimates.WANDERS / np.sqrt(2 * (blocks - 1)))
+    wanders = (blocks >= estimates.LEAST_BLOCKS) & (deviation > by_chance)
+    return np.where(wanders, deviation, 0.0)
+
+
+def _tail(calm: Floats, runs: NDArray[np.int_], share: float) -> Floats:
+    beyond = (share * (runs + 1)).astype(int)
+    ordered = np.sort(calm, axis=1)
+    last = np.clip(beyond, 1, runs)[:, None] - 1
+    found: Floats = np.maximum(-np.take_along_axis(ordered, last, axis=1)[:, 0], 0.0)
+    return np.where(beyond < 1, estimates.UNKNOWN_TAIL, found)
+
+
 def _inflation(autocorrelation: Floats, runs: int) -> Floats:
     lags = np.arange(1, runs)
     inflation: Floats = 1 + 2 * ((1 - lags / runs) * autocorrelation[:, None] ** lags).sum(axis=1)
     return inflation
 
 
-def gate(values: Floats, repeats: Floats | None = None, least_red: float = 0.0) -> Flags:
-    """The gate's red nights; with `repeats` a step is red only if the second run is one, too.
-
-    Args:
-        least_red: without repeats, a step is red from this loss on.
-    """
-    judged = Gate(values[:, :PIN_RUNS])
+def gate(values: Floats, repeats: Floats | None = None, strictness: Strictness | None = None) -> Flags:
+    """The gate's red nights. With `repeats` a step is red only if the second run is one, too."""
+    judged = Gate(values[:, :PIN_RUNS], strictness)
     red = np.zeros(values.shape, dtype=bool)
     for night in range(PIN_RUNS, values.shape[1]):
         repeat = None if repeats is None else repeats[:, night]
-        red[:, night], _ = judged.judge(values[:, night], repeat, least_red)
+        red[:, night], _ = judged.judge(values[:, night], repeat)
     return red
 
 

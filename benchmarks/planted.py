@@ -38,7 +38,7 @@ class SimulatedPlatform:
     nodes: int
     cpu: str
     cores: int
-    noise: float = 0.2
+    noise: float = 0.1
     driver: str = ""
     image: str = ""
     launcher: str = "torchrun"
@@ -86,12 +86,12 @@ PLATFORMS: tuple[SimulatedPlatform, ...] = (
     _gpu("alps_clariden", "NVIDIA GH200 120GB", 96, 2.5, "nid0052{:02}", "Neoverse-V2", driver="550.54.15"),
     SimulatedPlatform(
         "archer2_cpu", "2x2cpu", "AMD EPYC 7742 64-Core Processor", "cpu", 256, _CPU_RATES, 1.3, "nid0034{:02}", 24,
-        "AMD EPYC 7742 64-Core Processor", 128, noise=0.25, launcher="srun", backend="mpi", sockets=2,
+        "AMD EPYC 7742 64-Core Processor", 128, noise=0.12, launcher="srun", backend="mpi", sockets=2,
     ),
     SimulatedPlatform(
         "cirrus_ex", "2x2cpu", "AMD EPYC 9825 144-Core Processor", "cpu", 768,
         {benchmark: (2.3 * rate, share) for benchmark, (rate, share) in _CPU_RATES.items()}, 1.4, "cx0{:02}", 16,
-        "AMD EPYC 9825 144-Core Processor", 288, noise=0.25, launcher="srun", backend="gloo", sockets=2,
+        "AMD EPYC 9825 144-Core Processor", 288, noise=0.12, launcher="srun", backend="gloo", sockets=2,
     ),
     _gpu("eidf_h100", "NVIDIA H100 80GB HBM3", 80, 2.1, "eidf-h100-{:02}", "Intel Xeon Platinum 8468", image=_IMAGE),
     _gpu(

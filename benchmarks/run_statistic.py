@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from platforms.job import Run, Window
 from platforms.results.log_reader import parse
-from reporting.history.judged_stretch import SHORTEST_S, judged_stretch
+from reporting.history.stretches import SHORTEST_S, fastest_stretch
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINING = ("train", "cosmoflow", "--size", "quick", "--windows", "5")
@@ -142,7 +142,7 @@ def best_window(windows: Sequence[Window]) -> float:
 
 def judged(windows: Sequence[Window]) -> float:
     """The one that the suite has chosen."""
-    return mean_rate([judged_stretch(windows)])
+    return mean_rate([fastest_stretch(windows)])
 
 
 def worst_window(windows: Sequence[Window]) -> float:

@@ -247,7 +247,15 @@ def as_stored(verdicts: Mapping[str, Verdict]) -> dict[str, dict[str, object]]:
     stored: dict[str, dict[str, object]] = {}
     for metric, verdict in verdicts.items():
         since = None if verdict.since is None else verdict.since.isoformat()
-        stored[metric] = {"kind": verdict.kind.value, "red": verdict.red, "change": verdict.change, "since": since}
+        stored[metric] = {
+            "kind": verdict.kind.value,
+            "red": verdict.red,
+            "change": verdict.change,
+            "since": since,
+            "limit": verdict.limit,
+            "level": verdict.level,
+            "scale": verdict.scale,
+        }
         if verdict.confirmation is not None:
             stored[metric]["confirmation"] = {
                 "short": verdict.confirmation.short,

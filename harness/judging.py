@@ -12,7 +12,7 @@ from platforms.config.schema import Site
 from platforms.job import BenchError, Metric
 from reporting.gate.changed_metrics import changed_metrics, dated_before
 from reporting.gate.confirmation import settled
-from reporting.gate.judge import judge
+from reporting.gate.judge import judge, strictness_of
 from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
 from reporting.gate.series import pin_of, series_of
 from reporting.gate.verdict import Kind, Verdict
@@ -63,7 +63,7 @@ class Judging:
         references = References()
         envelopes: list[Envelope] = []
         try:
-            references = store.load(self._site_folder)
+            references = store.of_site(self._site_folder, self._site, self._history)
             envelopes = reader.read(self._history, self._tests, problems)
         except (BenchError, OSError) as error:
             problems.append(str(error))
@@ -199,7 +199,8 @@ class Judging:
     def _sight(self, current: Envelope, metric: str) -> Sight | None:
         series = series_of(metric, current, self.past.envelopes, self._site.night_ends)
         pin = pin_of(series, self.past.references.acceptance(series.test, metric, series.comparability))
-        return None if pin is None else sight_of(series, pin, trials=TRIALS)
+        strictness = strictness_of(self.past.references, len(current.metrics))
+        return None if pin is None else sight_of(series, pin, trials=TRIALS, strictness=strictness)
 
 
 def _percent(loss: float) -> str:

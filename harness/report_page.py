@@ -83,7 +83,7 @@ def _written(suite: Suite, path: Path, history: Path, typed: str) -> str:
         raise RefusedError(f"{history} has no run of the site {site.name} yet")
     report = build(
         envelopes,
-        store.load(suite.options.site),
+        store.of_site(suite.options.site, site, history),
         site.name,
         site.night_ends,
         datetime.datetime.now().astimezone(),

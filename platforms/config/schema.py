@@ -289,6 +289,7 @@ class Site(BaseModel):
     name: Name = "site"
     history: PlainFolder | None = None
     night_ends: TimeOfDay = datetime.time(12)
+    false_reds_a_month: Annotated[float, Field(gt=0, le=1000, strict=True)] = 1.0
     options: Mapping[str, Option] = {}
     values: Mapping[Variable, Text] = {}
 

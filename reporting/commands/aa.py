@@ -34,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
     alarms = 0.0
     for one in pinned_series(open_site(options), options.selection):
         name = (one.series.test, one.series.metric)
-        said = None if one.pin is None else replay(one.series, one.pin, options.shuffles)
+        said = None if one.pin is None else replay(one.series, one.pin, options.shuffles, one.strictness)
         if said is None:
             others.append(" ".join(name))
             continue

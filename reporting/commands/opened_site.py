@@ -36,7 +36,7 @@ class OpenedSite:
 
     def references(self) -> References:
         """Everything that people have answered. The caller prints its `problems`."""
-        return store.load(self.folder)
+        return store.of_site(self.folder, self.settings, self.history)
 
     def read(self, tests: Collection[str] | None = None, problems: list[str] | None = None) -> list[Envelope]:
         """The runs of this site; other sites may share its history. The arguments are those of `reader.read`."""

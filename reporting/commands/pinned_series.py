@@ -12,6 +12,8 @@ from platforms.printable import printable
 from reporting.columns import aligned
 from reporting.commands.opened_site import OpenedSite
 from reporting.commands.selection import selected
+from reporting.gate.estimates import Strictness
+from reporting.gate.judge import strictness_of
 from reporting.gate.series import Pin, Series, pin_of, series_of
 from reporting.history.envelope import Envelope
 
@@ -22,6 +24,7 @@ class PinnedSeries:
 
     series: Series
     pin: Pin | None
+    strictness: Strictness
 
 
 def add_tests(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +70,7 @@ def pinned_series(
         for metric in sorted(like.metrics):
             series = series_of(metric, like, envelopes, site.settings.night_ends)
             acceptance = references.acceptance(series.test, metric, series.comparability)
-            found.append(PinnedSeries(series, pin_of(series, acceptance)))
+            found.append(PinnedSeries(series, pin_of(series, acceptance), strictness_of(references, len(like.metrics))))
     return found
 
 

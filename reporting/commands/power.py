@@ -30,11 +30,11 @@ def main(options: argparse.Namespace) -> int:
     site = open_site(options)
     for one in pinned_series(site, options.selection, lambda runs: until_tonight(runs, options, site)):
         name = (one.series.test, one.series.metric)
-        now = None if one.pin is None else sight_of(one.series, one.pin)
+        now = None if one.pin is None else sight_of(one.series, one.pin, strictness=one.strictness)
         if now is None or one.pin is None:
             others.append(" ".join(name))
             continue
-        denser = [sight_of(one.series, one.pin, count) for count in EACH_NIGHT]
+        denser = [sight_of(one.series, one.pin, count, strictness=one.strictness) for count in EACH_NIGHT]
         rows.append((*name, *_cells(now), *(_loss(sight) for sight in denser if sight is not None)))
         drifts += now.drifts
         steps += now.steps

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from reporting.gate import estimates
-from reporting.gate.estimates import Noise
-from reporting.gate.series import Pin, RunValue, Series, noise_before, window_of
+from reporting.gate.course import Course, RecentNights, course_of, start_from
+from reporting.gate.estimates import RETURN, Noise, Strictness
+from reporting.gate.series import Pin, RunValue, Series
 from reporting.gate.verdict import Kind
-
-DRIFT_NIGHTS = 4
-"""A drift is judged once this many nights lie after those of the pin; a window of the pin's own runs shows nothing."""
+from reporting.history.run_facts import FASTEST, NOT_ALONE, THROUGHPUT
 
 
 @dataclass(frozen=True)
@@ -35,59 +33,51 @@ class LevelChange:
 
 
 @dataclass(frozen=True)
-class RecentNights:
-    """The last seven nights together.
-
-    Attributes:
-        runs: the eligible ones.
-        value: their median, in the metric's unit.
-        change: of the median from the pin.
-        own_error, pin_error, error: the standard errors of the median, of the pin, and of both together.
-        limit: of the change.
-    """
-
-    runs: tuple[RunValue, ...]
-    value: float
-    change: float
-    own_error: float
-    pin_error: float
-    error: float
-    limit: float
-
-    @property
-    def nights(self) -> int:
-        """How many nights it has."""
-        return len({run.night for run in self.runs})
-
-    @property
-    def drifted(self) -> bool:
-        """Whether the last seven nights are worse than the pin by more than `limit`."""
-        return self.change < -self.limit
-
-    @property
-    def improved(self) -> bool:
-        """Whether they are better by more than `limit`."""
-        return self.change > self.limit
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The last run of a series, and the nights before it, beside the pin.
 
     Attributes:
         change: of the run from the pin.
-        standing: the last eligible run, if it was a step and this run is in doubt: such a run clears no red.
-        window: None in the first nights after the pin.
+        step_limit: how far one run may be below the pin. It is less while a red of the run before it stands.
+        standing: the last eligible run, if it was red by itself and this run is in doubt: such a run clears no red.
+        again: the last eligible run before this one was beyond the limit of one run, too.
+        course: of the eligible runs, with this one if it is eligible.
+        strictness: how far beyond chance a number had to be.
     """
 
     series: Series
     pin: Pin
     run: RunValue
     change: float
-    noise: Noise
     step_limit: float
     standing: RunValue | None
-    window: RecentNights | None
+    again: bool
+    course: Course
+    strictness: Strictness
+
+    @property
+    def noise(self) -> Noise:
+        """Of the pin's level."""
+        return self.course.noise
+
+    @property
+    def window(self) -> RecentNights | None:
+        """The last seven nights together; None in the first nights after the pin."""
+        return self.course.window
+
+    @property
+    def window_limit(self) -> float:
+        """How far the last seven nights may be below the pin. It is less while they are red."""
+        lasting = self.course.lasting
+        if lasting is not None and not self.is_new_loss:
+            return lasting.ends_above
+        return 0.0 if self.window is None else self.window.limit
+
+    @property
+    def is_new_loss(self) -> bool:
+        """Whether the last seven nights are red since this run."""
+        lasting = self.course.lasting
+        return lasting is not None and self.course.runs[lasting.seen] is self.run
 
     def findings(self) -> list[LevelChange]:
         """What is away from the pin. The first one is the verdict; nothing, if the run is ok."""
@@ -95,18 +85,19 @@ class Comparison:
         step = self.step()
         if step is not None:
             found.append(step)
-        if self.window is not None and self.window.drifted:
+        if self.window is not None and self.course.lasting is not None:
             found.append(self._of_window(Kind.DRIFTED, self.window))
-        if self.window is not None and self.window.improved:
+        elif self.window is not None and self.course.improved:
             found.append(self._of_window(Kind.FASTER, self.window))
         return found
 
     def step(self) -> LevelChange | None:
         """This run, if it is far from the pin; if it is in doubt, the step that still stands."""
         value = self.run.value
+        change = self.change
         if self.standing is not None:
             value = self.series.worse(value, self.standing.value)
-        change = self.series.change(value, self.pin.level)
+            change = min(change, self.series.change(self.standing.value, self.pin.level))
         if change >= -self.step_limit:
             return None
         return LevelChange(Kind.SLOWER, value, change, self.step_limit)
@@ -114,7 +105,7 @@ class Comparison:
     @property
     def is_new_step(self) -> bool:
         """Whether this run alone makes the verdict red. A drift and a red that already stands need no repeat."""
-        return self.change < -self.step_limit and self.standing is None and not (self.window and self.window.drifted)
+        return self.change < -self.step_limit and self.standing is None and self.course.lasting is None
 
     def summary(self) -> LevelChange:
         """What a verdict on a run that is ok says: the last seven nights, or this run before there are enough."""
@@ -123,26 +114,23 @@ class Comparison:
         return LevelChange(Kind.OK, self.run.value, self.change, self.step_limit)
 
     def _of_window(self, kind: Kind, window: RecentNights) -> LevelChange:
-        return LevelChange(kind, window.value, window.change, window.limit, window.nights)
+        return LevelChange(kind, window.value, window.change, self.window_limit, window.nights)
 
-    def runs_at_level(self) -> list[RunValue]:
-        """All runs since the pin began that say where the series is: the eligible ones, and this one if it stepped.
-
-        Earlier runs that were slow through a node or by chance are left out, if there are others.
-        """
-        eligible = self.series.eligible_since(self.pin.first)
-        runs = [run for run in eligible if run is self.run or not self.series.was_exceptional(run)] or eligible
+    def runs_at_level(self) -> Sequence[RunValue]:
+        """All runs since the pin began that say where the series is: the eligible ones, and this one if it stepped."""
         if not self.run.eligible and self.change < -self.step_limit:
-            runs.append(self.run)
-        return runs
+            return [*self.course.runs, self.run]
+        return self.course.runs
 
     def start(self) -> int:
-        """Where the change began: an index of `runs_at_level`. Of a step and a drift, the milder loss counts."""
-        findings = self.findings()
-        found = findings[0].change
-        if findings[-1].kind is Kind.DRIFTED:
-            found = max(found, findings[-1].change)
-        return estimates.start_of_change(self.series.changes(self.runs_at_level(), self.pin.level), found)
+        """Where the change began: an index of `runs_at_level`. A lasting loss keeps the start that was found first."""
+        runs = self.runs_at_level()
+        lasting = self.course.lasting
+        if lasting is not None:
+            later = range(lasting.first, len(runs))
+            return next((index for index in later if not self.series.was_exceptional(runs[index])), lasting.first)
+        changes = self.series.changes(runs, self.pin.level)
+        return start_from(self.series, runs, changes, self.course.level_from, self.findings()[0].change)
 
     def since(self) -> datetime.date:
         """The first night of the change."""
@@ -157,48 +145,48 @@ class Comparison:
         return runs[start].run_id
 
 
-def compare(series: Series, pin: Pin) -> Comparison:
-    """The last run of a series beside its pin."""
+def compare(series: Series, pin: Pin, strictness: Strictness | None = None) -> Comparison:
+    """The last run of a series beside its pin.
+
+    Args:
+        strictness: how far beyond chance a number must be; None as for a site with few series.
+    """
+    strictness = strictness or Strictness()
     run = series.runs[-1]
-    in_window = window_of(series, pin)
-    noise = noise_before(series, pin, in_window)
-    step_limit = estimates.step_limit(noise)
+    course = course_of(series, pin, strictness)
+    earlier = [one for one in course.runs if one is not run]
     standing = None
-    if not run.eligible and in_window:
-        last = in_window[-1]
-        if series.change(last.value, pin.level) < -step_limit and not series.passed_step(last):
+    step_limit = course.step_limit
+    again = False
+    if earlier:
+        last = earlier[-1]
+        again = course.steps[len(earlier) - 1] and not series.was_exceptional(last)
+        is_red = series.was_red_step(last)
+        if run.eligible and is_red:
+            step_limit *= RETURN
+        if not run.eligible and (is_red or (again and not series.passed_step(last))):
             standing = last
     return Comparison(
         series=series,
         pin=pin,
         run=run,
-        change=series.change(run.value, pin.level),
-        noise=noise,
+        change=_change_by_itself(series, pin, run),
         step_limit=step_limit,
         standing=standing,
-        window=_window(series, pin, in_window, noise),
+        again=again,
+        course=course,
+        strictness=strictness,
     )
 
 
-def _window(series: Series, pin: Pin, runs: Sequence[RunValue], noise: Noise) -> RecentNights | None:
-    if pin.last is None:
-        later = {run.night for run in runs}
-    else:
-        later = {run.night for run in runs if run.night > pin.last}
-    if len(later) < DRIFT_NIGHTS:
-        return None
-    if pin.acceptance is None:
-        pin_error = estimates.error_of_median(noise, pin.runs)
-    else:
-        pin_error = pin.acceptance.error
-    value = median([run.value for run in runs])
-    error = estimates.standard_error_of_change(noise, len(runs), pin_error)
-    return RecentNights(
-        runs=tuple(runs),
-        value=value,
-        change=series.change(value, pin.level),
-        own_error=estimates.error_of_median(noise, len(runs)),
-        pin_error=pin_error,
-        error=error,
-        limit=estimates.drift_limit(error),
-    )
+def _change_by_itself(series: Series, pin: Pin, run: RunValue) -> float:
+    """The change of a run from the pin; of its fastest stretch, if others used its node and that is milder."""
+    change = series.change(run.value, pin.level)
+    if series.metric != THROUGHPUT or NOT_ALONE not in run.envelope.doubts:
+        return change
+    fastest = run.envelope.beside.get(FASTEST)
+    at_level = [one.envelope.beside for one in series.eligible_since(pin.first)[: pin.runs]]
+    of_pin = [beside[FASTEST].value for beside in at_level if FASTEST in beside]
+    if fastest is None or not of_pin:
+        return change
+    return max(change, series.change(fastest.value, median(of_pin)))

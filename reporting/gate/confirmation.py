@@ -178,10 +178,19 @@ def stored_confirmation(stored: Mapping[str, Any]) -> Confirmation | None:
 
 
 def settled(verdict: Verdict) -> Verdict:
-    """The verdict where no session repeats a suspect: what is known of its nodes counts."""
-    if verdict.suspect is None or verdict.suspect.known is None:
+    """The verdict where nothing is repeated (any more).
+
+    What is known of the nodes counts. Else a second run that is as far away confirms the first one, and a large loss
+    needs none.
+    """
+    suspect = verdict.suspect
+    if suspect is None:
         return verdict
-    return confirmed(verdict, verdict.suspect.known)
+    if suspect.known is not None:
+        return confirmed(verdict, suspect.known)
+    if suspect.again or suspect.change <= -LARGE:
+        return verdict
+    return confirmed(verdict, unknown(suspect, NOT_REPEATED, ()))
 
 
 def repeats_named(stored: Mapping[str, Any]) -> bool:
@@ -390,10 +399,14 @@ class _Case:
 
 
 def unknown(suspect: Suspect, why: str, shown: Sequence[str]) -> Confirmation:
-    """What is said of a suspect that nothing has confirmed or cleared. Only a large loss is red."""
-    red = suspect.change <= -LARGE
+    """What is said of a suspect that nothing has confirmed or cleared. A large loss is red, and the second in a row."""
     large = f"{100 * LARGE:.0f} %"
-    then = f"is red, since it is {large} or more" if red else f"passes, since it is less than {large}"
+    red = suspect.again or suspect.change <= -LARGE
+    then = f"passes, since it is less than {large}"
+    if suspect.again:
+        then = "is red, since the run before it was as far away"
+    elif red:
+        then = f"is red, since it is {large} or more"
     sentence = f"No repeat confirms or clears this run: {why}. It {then}."
     return Confirmation(Kind.SUSPECT, red, f"suspect: {percent(suspect.change)}; {why}", (sentence, *shown))
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import median, stdev
 
 PIN_RUNS = 20
 WINDOW_NIGHTS = 7
@@ -27,6 +27,15 @@ DRIFT_ERRORS = 3.0
 LEAST_DRIFT = 0.01
 STEP_SCALES = 3.5
 LEAST_STEP = 0.03
+# A red ends within this share of its limit. With .5 repairs are seen later and false reds last longer;
+# with .7 a lasting loss of 3 % is green in one night of seven (benchmarks/gate_life.py).
+RETURN = 0.65
+LONG_RUNS = 60
+"""A series of so many runs shows its slower side, and how its weeks differ."""
+SKEWED = 6.0  # over sqrt(n): by so much more the slower runs of one series in twenty vary by chance
+WANDERS = 1.64  # standard errors of a deviation; one series in twenty is this far by chance
+LEAST_BLOCKS = 8
+UNKNOWN_TAIL = 0.10
 
 
 @dataclass(frozen=True)
@@ -34,16 +43,58 @@ class Noise:
     """How runs of one level vary.
 
     Attributes:
-        deviation: the scaled median absolute deviation of the runs.
+        deviation: the scaled median absolute deviation of the runs, or of the slower ones if these vary more.
         scale: of one run: the deviation, at least .4 %, widened since it is an estimate.
         autocorrelation: of neighbouring runs, from 0 to .9.
         runs: how many runs this was estimated from.
+        skewed: the deviation is that of the slower runs.
+        weeks: the standard deviation of the medians of seven nights each, if it is larger than the other numbers
+            explain: the series wanders. None if it does not, or if too few runs tell.
+        tail: the loss that so few runs exceed as the site's budget of false alarms allows.
     """
 
     deviation: float
     scale: float
     autocorrelation: float
     runs: int
+    skewed: bool = False
+    weeks: float | None = None
+    tail: float = 0.0
+
+
+@dataclass(frozen=True)
+class Strictness:
+    """How far beyond chance a number must be, so that a site has no more false alarms than it wants.
+
+    Attributes:
+        errors: how many standard errors the last seven nights together may be below the pin.
+        tail: the share of runs that may lie beyond the limit of one run. Chance takes two of them in a row, since a
+            repeat confirms the first.
+    """
+
+    errors: float = DRIFT_ERRORS
+    tail: float = 1.0
+
+
+# What 3,000 simulated series cost in 30 nights (benchmarks/gate_life.py): 0.02 to 0.04 false alarms of seven nights
+# three errors, and a tenth of that for each 1.05 errors more. Half of the budget is for them, half for single runs.
+ALARMS_AT_THREE = 0.04
+ERRORS_PER_TENTH = 1.05
+NIGHTS_A_MONTH = 30
+FALSE_REDS_A_MONTH = 1.0
+"""What a site accepts that has not said otherwise."""
+
+
+def strictness(series: int, false_reds_a_month: float = FALSE_REDS_A_MONTH) -> Strictness:
+    """The limits with which a number of judged series have so many false alarms in a month, all together.
+
+    Args:
+        series: how many the site judges.
+        false_reds_a_month: as a person accepts them, such as 1.
+    """
+    each = false_reds_a_month / 2 / max(series, 1)
+    more = ERRORS_PER_TENTH * math.log10(ALARMS_AT_THREE / each)
+    return Strictness(DRIFT_ERRORS + max(more, 0.0), min(math.sqrt(each / NIGHTS_A_MONTH), 1.0))
 
 
 def change_from(level: float, value: float, better: str) -> float:
@@ -58,12 +109,52 @@ def scaled_mad(values: Sequence[float]) -> float:
     return NORMAL_PER_MAD * median([abs(value - centre) for value in values])
 
 
-def noise_of(values: Sequence[float]) -> Noise:
-    """The noise of runs in the order in which they started."""
+def noise_of(values: Sequence[float], *, each_night: int = 1, tail: float = 1.0) -> Noise:
+    """The noise of runs in the order in which they started.
+
+    Args:
+        values: changes from the pin; negative is worse.
+        each_night: how many runs a night has.
+        tail: the share of runs that may lie beyond the limit of one run.
+    """
     runs = len(values)
     deviation = scaled_mad(values)
+    slower = one_sided_deviation(values, -1)
+    faster = one_sided_deviation(values, 1) * (1 + SKEWED / math.sqrt(runs))
+    skewed = runs >= LONG_RUNS and slower > max(faster, deviation)
+    if skewed:
+        deviation = slower
     scale = max(deviation, LEAST_DEVIATION) * (1 + UNCERTAINTY / math.sqrt(runs))
-    return Noise(deviation, scale, autocorrelation(values, scale), runs)
+    noise = Noise(deviation, scale, autocorrelation(values, scale), runs, skewed, tail=_tail(values, tail))
+    if runs < LONG_RUNS:
+        return noise
+    return replace(noise, weeks=_weeks(values, WINDOW_NIGHTS * each_night, noise))
+
+
+def one_sided_deviation(values: Sequence[float], side: int) -> float:
+    """The scaled median distance from the median of the runs above it (side 1) or below it (side -1)."""
+    centre = median(values)
+    distances = [side * (value - centre) for value in values if side * (value - centre) > 0]
+    return NORMAL_PER_MAD * median(distances) if distances else 0.0
+
+
+def _weeks(values: Sequence[float], block: int, noise: Noise) -> float | None:
+    """The standard deviation of the medians of whole blocks, if it is beyond what the noise explains by chance."""
+    blocks = [values[first : first + block] for first in range(0, len(values) - block + 1, block)]
+    if len(blocks) < LEAST_BLOCKS:
+        return None
+    deviation = stdev([median(each) for each in blocks])
+    by_chance = error_of_median(noise, block) * (1 + WANDERS / math.sqrt(2 * (len(blocks) - 1)))
+    return deviation if deviation > by_chance else None
+
+
+def _tail(values: Sequence[float], share: float) -> float:
+    """The loss beyond which this share of the runs lies; 10 % while there are too few runs to know it."""
+    beyond = int(share * (len(values) + 1))
+    if beyond < 1:
+        return UNKNOWN_TAIL
+    ordered = sorted(values)
+    return max(-ordered[min(beyond, len(ordered)) - 1], 0.0)
 
 
 def autocorrelation(values: Sequence[float], scale: float) -> float:
@@ -101,6 +192,11 @@ def error_of_median(noise: Noise, runs: int) -> float:
     return MEDIAN_PER_MEAN * noise.scale * math.sqrt(inflation(noise.autocorrelation, runs) / runs)
 
 
+def error_of_window(noise: Noise, runs: int) -> float:
+    """The standard error of the median of the last seven nights; that of earlier weeks, if the series wanders."""
+    return max(error_of_median(noise, runs), noise.weeks or 0.0)
+
+
 def standard_error_of_change(noise: Noise, window_runs: int, pin_error: float) -> float:
     """The standard error of a window's median relative to the pin.
 
@@ -108,17 +204,17 @@ def standard_error_of_change(noise: Noise, window_runs: int, pin_error: float) -
         window_runs: how many runs the window has.
         pin_error: the standard error of the pin: `error_of_median(noise, 20)`, or that of an acceptance.
     """
-    return math.hypot(error_of_median(noise, window_runs), pin_error)
+    return math.hypot(error_of_window(noise, window_runs), pin_error)
 
 
-def drift_limit(error: float) -> float:
-    """How far a window's median may be from the pin: three standard errors, at least 1 %."""
-    return max(DRIFT_ERRORS * error, LEAST_DRIFT)
+def drift_limit(error: float, errors: float = DRIFT_ERRORS) -> float:
+    """How far a window's median may be from the pin: three standard errors or more, at least 1 %."""
+    return max(errors * error, LEAST_DRIFT)
 
 
 def step_limit(noise: Noise) -> float:
-    """How far one run may be from the pin: 3.5 scales, at least 3 %."""
-    return max(STEP_SCALES * noise.scale, LEAST_STEP)
+    """How far one run may be from the pin: 3.5 scales, at least 3 %, and at least as far as the series' own tail."""
+    return max(STEP_SCALES * noise.scale, LEAST_STEP, noise.tail)
 
 
 def start_of_change(changes: Sequence[float], found: float) -> int:

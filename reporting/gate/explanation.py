@@ -12,12 +12,13 @@ from statistics import median
 from platforms.rundir import job_folder
 from reporting.compare.causes import Causes, ProvenanceChange, causes_of, provenance_values, shown
 from reporting.gate import estimates
-from reporting.gate.comparison import Comparison, LevelChange, RecentNights
-from reporting.gate.estimates import Noise
+from reporting.gate.comparison import Comparison, LevelChange
+from reporting.gate.course import RecentNights
+from reporting.gate.estimates import RETURN, Noise, Strictness
 from reporting.gate.series import Departure, Pin, RunValue, Series
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope
-from reporting.history.run_facts import STEP_PARTS
+from reporting.history.run_facts import FASTEST, STEP_PARTS, THROUGHPUT
 from reporting.references.answers import Acceptance, Acknowledgement, References
 
 MARGIN_RUNS = 3
@@ -31,6 +32,9 @@ RIGHT = "If the new level is right from now on"
 WRONG = "If it is wrong and will be mended"
 COLUMN = 16
 MOST_DECIMALS = 9
+COMES_AND_GOES = (
+    0.5  # of the loss of all windows: if the fastest stretch lost less, the loss is no lasting one in a run
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Subject:
         night: of the run.
         tonight: the night whose answers count; that of the run, or a later one.
         options: what printed commands need beside their arguments, such as `--site=centre`.
+        strictness: how far beyond chance a number must be.
     """
 
     current: Envelope
@@ -49,6 +54,7 @@ class Subject:
     night: datetime.date
     tonight: datetime.date
     options: str
+    strictness: Strictness
 
     @property
     def name(self) -> str:
@@ -190,10 +196,14 @@ def worse_line(answer: Acknowledgement, loss: LevelChange, limit: float) -> str:
 
 
 def doubts(subject: Subject) -> list[str]:
-    """A sentence on what is doubtful about the run."""
-    if not subject.current.doubts:
-        return []
-    return [f"This run is in doubt ({', '.join(subject.current.doubts)}): it fills no pin and clears no red."]
+    """Sentences on what is doubtful about the run, and on why it may be slow."""
+    lines = []
+    if subject.current.doubts:
+        words = ", ".join(subject.current.doubts)
+        lines.append(f"This run is in doubt ({words}): it fills no pin and clears no red.")
+    if subject.current.explanations:
+        lines.append(f"This run was {', '.join(subject.current.explanations)}, which may explain its number.")
+    return lines
 
 
 def numbers(subject: Subject, comparison: Comparison) -> list[str]:
@@ -209,7 +219,7 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
     lines.append(_line("autocorrelation", f"{comparison.noise.autocorrelation:.2f} from run to run"))
     run = f"{number(comparison.run.value, pin.level)}, {percent(comparison.change)}"
     over = "  RED" if comparison.change < -comparison.step_limit else ""
-    limit = f"limit of one run {size(comparison.step_limit)} = 3.5 x scale, at least 3 %"
+    limit = f"limit of one run {size(comparison.step_limit)} = {_step_limit(comparison)}"
     lines.append(_line("this run", f"{run}; {limit}{over}"))
     if window is None:
         when = "after those of the pin" if pin.acceptance is None else f"from {pin.first} on"
@@ -217,6 +227,16 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
     else:
         lines.extend(_window_lines(comparison, window))
     return lines
+
+
+def _step_limit(comparison: Comparison) -> str:
+    """Where the limit of one run comes from."""
+    rule = f"{estimates.STEP_SCALES:g} x scale, at least {100 * estimates.LEAST_STEP:g} %"
+    if comparison.noise.tail == comparison.course.step_limit:
+        rule = "the largest losses of earlier runs that were chance"
+    if comparison.step_limit < comparison.course.step_limit:
+        return f"{RETURN:g} x ({rule}), since the run before was red"
+    return rule
 
 
 def _line(name: str, text: str) -> str:
@@ -238,19 +258,21 @@ def _accepted(series: Series, pin: Pin, answer: Acceptance) -> list[str]:
 def _scale(noise: Noise) -> str:
     if not noise.runs:
         return f"{size(noise.scale)}, kept from the pin before, until 20 runs of this level lie before the window"
-    deviation = f"{size(noise.deviation)}, the scaled MAD of {noise.runs} runs"
+    which = f"the scaled MAD of {noise.runs} runs"
+    if noise.skewed:
+        which = f"the scaled median distance of the slower half of {noise.runs} runs"
+    deviation = f"{size(noise.deviation)}, {which}"
     if noise.deviation < estimates.LEAST_DEVIATION:
         least = size(estimates.LEAST_DEVIATION)
-        deviation = f"{least} at least (the scaled MAD of {noise.runs} runs is {size(noise.deviation)})"
+        deviation = f"{least} at least ({which} is {size(noise.deviation)})"
     return f"{size(noise.scale)} = {deviation}, x (1 + 0.7 / sqrt({noise.runs}))"
 
 
 def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
     pin, noise = comparison.pin, comparison.noise
     values = " ".join(number(run.value, pin.level) for run in window.runs)
-    limit = f"limit {size(window.limit)} = 3 x error, at least 1 %"
-    over = "  RED" if window.drifted else ""
-    median_of_nights = f"{number(window.value, pin.level)}, {percent(window.change)}; {limit}{over}"
+    over = "  RED" if comparison.course.lasting is not None else ""
+    median_of_nights = f"{number(window.value, pin.level)}, {percent(window.change)}; {_window_limit(comparison)}{over}"
     parts = f"sqrt({100 * window.own_error:.2f}^2 + {100 * window.pin_error:.2f}^2) %"
     of_pin = f"{size(window.pin_error)} of the pin"
     if pin.acceptance is not None:
@@ -262,9 +284,25 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
         _line("", f"median of {values}"),
         _line("", f"({window.runs[0].night} to {window.runs[-1].night})"),
         _line("error", f"{size(window.error)} = {parts}"),
-        _line("", f"{size(window.own_error)} of the nights = {_error(noise, len(window.runs))}"),
+        _line("", f"{size(window.own_error)} of the nights = {_error_of_nights(noise, len(window.runs))}"),
         _line("", of_pin),
     ]
+
+
+def _window_limit(comparison: Comparison) -> str:
+    """The limit of the last nights, and where it comes from."""
+    lasting = comparison.course.lasting
+    limit = size(comparison.window_limit)
+    if lasting is not None and not comparison.is_new_loss:
+        then = comparison.course.runs[lasting.seen].night
+        return f"limit {limit} = {RETURN:g} x {size(lasting.limit)}, that of {then}, when it became red"
+    return f"limit {limit} = {comparison.strictness.errors:.3g} x error, at least 1 %"
+
+
+def _error_of_nights(noise: Noise, runs: int) -> str:
+    if noise.weeks is not None:
+        return "the standard deviation of earlier weeks, which vary by more than their nights explain"
+    return _error(noise, runs)
 
 
 def _error(noise: Noise, runs: int) -> str:
@@ -326,7 +364,25 @@ def lines_on_parts(
         lines.append(f"  {name.replace('_', ' ')} {number(was, was)} -> {number(is_now, was)}{unit} ({moved})")
     if lines:
         lines.insert(0, "Where it is (medians before and since):")
-    return lines
+    return [*lines, *_when_in_a_run(subject, before, since)]
+
+
+def _when_in_a_run(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue]) -> list[str]:
+    """Whether a loss lasts through each run, by what the fastest stretch has lost of what all windows have lost."""
+    if subject.series.metric != THROUGHPUT:
+        return []
+    fastest_before = _values_beside(FASTEST, before)
+    fastest_since = _values_beside(FASTEST, since)
+    if not fastest_before or not fastest_since:
+        return []
+    lost = subject.series.change(median([run.value for run in since]), median([run.value for run in before]))
+    fastest = subject.series.change(median(fastest_since), median(fastest_before))
+    if lost >= 0:
+        return []
+    if fastest > COMES_AND_GOES * lost:
+        parts = f"its fastest stretch is at {percent(fastest)}, all of it at {percent(lost)}"
+        return [f"It comes and goes within a run: {parts}."]
+    return [f"It lasts all the time: the fastest stretch of a run is at {percent(fastest)}, too."]
 
 
 def _values_beside(name: str, runs: Sequence[RunValue]) -> list[float]:

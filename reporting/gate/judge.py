@@ -6,15 +6,15 @@ import dataclasses
 import datetime
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from reporting.compare.causes import Causes
 from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
 from reporting.gate.confirmation import confirmed, known_node, repeats_named, settled, stored_confirmation
-from reporting.gate.estimates import PIN_RUNS
+from reporting.gate.course import noise_of_level
+from reporting.gate.estimates import PIN_RUNS, Strictness, strictness
 from reporting.gate.explanation import Subject
 from reporting.gate.series import (
     Departure,
@@ -22,12 +22,10 @@ from reporting.gate.series import (
     Series,
     departure,
     learned,
-    noise_before,
     of_test,
     order,
     pin_of,
     series_of,
-    window_of,
 )
 from reporting.gate.verdict import Kind, Suspect, Verdict
 from reporting.history.envelope import Envelope
@@ -77,7 +75,8 @@ def judge(
             raise ValueError(f"{current.key.test}: {metric} is {measured.value}, and only finite numbers can be judged")
         series = series_of(metric, current, [*before, current], night_ends)
         night = night_of(current.time_s, night_ends)
-        subject = Subject(current, series, references, night, max(night, tonight or night), options)
+        strict = strictness_of(references, len(current.metrics))
+        subject = Subject(current, series, references, night, max(night, tonight or night), options, strict)
         left = departure(metric, current, before, references, night_ends)
         verdict = _verdict(subject) if left is None else _left(subject, left)
         verdict = _with_blindness(subject, verdict)
@@ -86,6 +85,14 @@ def judge(
             verdict = confirmed(verdict, stored)
         verdicts[metric] = verdict if repeats_follow else settled(verdict)
     return verdicts
+
+
+def strictness_of(references: References, metrics: int) -> Strictness:
+    """How strict the gate is at a site, with a test that has so many metrics.
+
+    The metrics of one test share its part of the site's false alarms.
+    """
+    return strictness(references.judged_tests * metrics, references.false_reds_a_month)
 
 
 def _before(current: Envelope, past: Sequence[Envelope]) -> list[Envelope]:
@@ -107,7 +114,7 @@ def _verdict(subject: Subject) -> Verdict:
             return _of(subject, Kind.OK, "0, as its pin", [sentence], runs=pin.runs, pinned=True)
         not_judged = _of(subject, Kind.BLIND, "not judged: its pin is 0", [sentence], runs=pin.runs, pinned=True)
         return dataclasses.replace(not_judged, blind=True)
-    return _compared(subject, compare(series, pin))
+    return _compared(subject, compare(series, pin, subject.strictness))
 
 
 def _learning(subject: Subject, known: Sequence[RunValue]) -> Verdict:
@@ -149,6 +156,11 @@ def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunV
 
 def _compared(subject: Subject, comparison: Comparison) -> Verdict:
     """The verdict on a run whose series has a pin."""
+    verdict = _beside_pin(subject, comparison)
+    return dataclasses.replace(verdict, level=comparison.pin.level, scale=comparison.noise.scale)
+
+
+def _beside_pin(subject: Subject, comparison: Comparison) -> Verdict:
     findings = comparison.findings()
     runs = comparison.pin.runs
     doubts = explanation.doubts(subject)
@@ -172,13 +184,13 @@ def _compared(subject: Subject, comparison: Comparison) -> Verdict:
     verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True, causes=causes)
     verdict = dataclasses.replace(verdict, since_run=comparison.since_run())
     if comparison.is_new_step:
-        verdict = _suspected(subject, verdict, comparison.pin.level, found)
+        verdict = _suspected(subject, verdict, comparison.pin.level, found, again=comparison.again)
     verdict = _anchored(subject, verdict, found, comparison)
     losses = [finding for finding in findings if finding.kind in RED]
     return _answered(subject, verdict, losses, comparison.step_limit)
 
 
-def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelChange) -> Verdict:
+def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelChange, *, again: bool = False) -> Verdict:
     """The verdict on a run that is far from its level by itself: a repeat must confirm it, unless it is known.
 
     Its nodes may be known: repeats have named them, no run there was good since, and the loss was like this one.
@@ -186,9 +198,10 @@ def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelCha
     series = subject.series
     *earlier, run = series.runs
     eligible = [one for one in earlier if one.eligible]
-    if eligible and _is_red_step(eligible[-1].said(series.metric)):
+    if eligible and series.was_red_step(eligible[-1]):
         return verdict
-    suspect = Suspect(subject.current, series.metric, level, series.change(run.value, level), found.limit)
+    change = series.change(run.value, level)
+    suspect = Suspect(subject.current, series.metric, level, change, found.limit, again=again)
     there = [one for one in earlier if one.envelope.nodes and set(one.envelope.nodes) == set(subject.current.nodes)]
     slow = list(itertools.takewhile(lambda one: series.change(one.value, level) < -found.limit, reversed(there)))
     suspect = dataclasses.replace(suspect, since=(slow[-1] if slow else run).night)
@@ -200,10 +213,6 @@ def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelCha
     return dataclasses.replace(verdict, suspect=suspect)
 
 
-def _is_red_step(said: Mapping[str, Any]) -> bool:
-    return said.get("kind") == Kind.SLOWER and bool(said.get("red"))
-
-
 def _left(subject: Subject, left: Departure) -> Verdict:
     """The verdict on a run that has left a series that was learned."""
     series, pin = left.series, left.pin
@@ -213,7 +222,7 @@ def _left(subject: Subject, left: Departure) -> Verdict:
     is_one_unit = (own.unit, own.better) == (series.unit, series.better)
     if pin.level != 0 and is_one_unit:
         change = series.change(run.value, pin.level)
-        limit = estimates.step_limit(noise_before(series, pin, window_of(series, pin)))
+        limit = estimates.step_limit(noise_of_level(series, pin))
     found = LevelChange(Kind.LEFT, run.value, change, limit)
     before = series.runs[-explanation.RUNS_BEFORE :]
     causes = explanation.causes_between(subject, before, subject.series.runs)

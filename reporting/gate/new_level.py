@@ -14,9 +14,10 @@ from statistics import median
 
 from platforms.job import RefusedError
 from reporting.gate import estimates
+from reporting.gate.course import noise_of_level
 from reporting.gate.estimates import Noise
 from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, exceptional_from, size
-from reporting.gate.series import Pin, RunValue, Series, departure, noise_before, order, pin_of, series_of
+from reporting.gate.series import Pin, RunValue, Series, departure, order, pin_of, series_of
 from reporting.history.envelope import Envelope
 from reporting.references.answers import Acceptance, Author, References
 
@@ -123,10 +124,10 @@ def level_since(
     if left is not None and left.pin.level != 0:
         # The new runs become a series, with the noise and the anchor of the one that was left.
         pin = left.pin
-        noise = noise_before(left.series, left.pin, ())
+        noise = noise_of_level(left.series, left.pin)
         anchor = _anchor(left.pin)
     elif pin is not None:
-        noise = noise_before(series, pin, runs)
+        noise = noise_of_level(series, pin)
         anchor = _anchor(pin)
     else:
         eligible = eligible_from(series, series.runs[0].night)
@@ -268,7 +269,7 @@ def carried_level(
     ratio = median(ratios)
     spread = estimates.noise_of([one / ratio - 1 for one in ratios])
     error = estimates.error_of_median(spread, len(ratios))
-    noise = noise_before(old, pin, ())
+    noise = noise_of_level(old, pin)
     old_error = _error(pin, noise)
     evidence = [run for each in (series, old) for run in each.runs if run.eligible and run.night in nights]
     level = NewLevel(

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, median, stdev
 
 from reporting.gate import estimates
-from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise
+from reporting.gate.course import noise_of_level
+from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise, Strictness
 from reporting.gate.quiet import quiet_runs, runs_per_night
-from reporting.gate.series import Pin, Series, noise_before
+from reporting.gate.series import Pin, Series
 
 NIGHTS = 6
 """A lasting loss is to be found within this many nights."""
@@ -105,23 +106,32 @@ class _Source:
     runs: int
 
 
-def sight_of(series: Series, pin: Pin, each_night: int | None = None, trials: int = TRIALS) -> Sight | None:
+def sight_of(
+    series: Series,
+    pin: Pin,
+    each_night: int | None = None,
+    trials: int = TRIALS,
+    strictness: Strictness | None = None,
+) -> Sight | None:
     """What the gate sees in a series.
 
     Args:
         each_night: with so many runs each night; None for as many as it has.
         trials: how many series are simulated; a chance is exact to about 1 / sqrt(trials).
+        strictness: with which the site's gate judges it; None as for a site with few series.
 
     Returns:
         None where the pin is 0, or where fewer than 20 runs lie at its level: these say too little about its noise.
     """
-    runs = quiet_runs(series, pin)
+    strictness = strictness or Strictness()
+    runs = quiet_runs(series, pin, strictness)
     if len(runs) < PIN_RUNS or pin.level == 0:
         return None
     now = runs_per_night(runs)
     wanted = now if each_night is None else each_night
     source = _denser(_source_of(series.changes(runs, pin.level)), wanted / now)
-    limits = _limits(noise_before(series, pin, ()), pin, now, wanted)
+    limits = _limits(noise_of_level(series, pin, strictness), pin, now, wanted, strictness)
+    is_repeated = any(run.judged for run in runs)
     least_losses = []
     drifts = 0
     steps = 0
@@ -129,7 +139,9 @@ def sight_of(series: Series, pin: Pin, each_night: int | None = None, trials: in
     for drawn in _drawn_sources(source, trials, generator):
         nights = (BEFORE + 1 + MONTH) * wanted
         values = _simulated(drawn, nights, generator)
-        repeats = _simulated(dataclasses.replace(drawn, autocorrelation=0.0), nights, generator)
+        repeats = [*values[:1], *values[:-1]]  # where nothing is repeated, the run before decides
+        if is_repeated:
+            repeats = _simulated(dataclasses.replace(drawn, autocorrelation=0.0), nights, generator)
         confirmed = [max(pair) for pair in zip(values, repeats, strict=True)]  # the better of both decides
         least_losses.append(_least_loss(values, confirmed, limits, wanted))
         began = _false_alarms(values, confirmed, limits, wanted)
@@ -162,14 +174,14 @@ def _denser(source: _Source, times: float) -> _Source:
     return dataclasses.replace(source, autocorrelation=source.autocorrelation ** (1 / times))
 
 
-def _limits(noise: Noise, pin: Pin, now: int, wanted: int) -> _Limits:
+def _limits(noise: Noise, pin: Pin, now: int, wanted: int, strictness: Strictness) -> _Limits:
     if pin.acceptance is None:
         pin_error = estimates.error_of_median(noise, pin.runs)
     else:
         pin_error = pin.acceptance.error
     denser = dataclasses.replace(noise, autocorrelation=noise.autocorrelation ** (now / wanted))
     error = estimates.standard_error_of_change(denser, WINDOW_NIGHTS * wanted, pin_error)
-    return _Limits(estimates.drift_limit(error), estimates.step_limit(noise))
+    return _Limits(estimates.drift_limit(error, strictness.errors), estimates.step_limit(noise))
 
 
 def _drawn_sources(source: _Source, trials: int, generator: random.Random) -> list[_Source]:

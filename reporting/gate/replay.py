@@ -10,17 +10,15 @@ import dataclasses
 import datetime
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from reporting.gate.comparison import compare
-from reporting.gate.estimates import PIN_RUNS
+from reporting.gate.course import course_of, noise_of_level
+from reporting.gate.estimates import PIN_RUNS, Strictness
 from reporting.gate.quiet import quiet_runs
-from reporting.gate.series import CALM, Pin, RunValue, Series, noise_before, pin_of
+from reporting.gate.series import Pin, RunValue, Series, pin_of
 from reporting.gate.verdict import Kind
 
-ALARMS = frozenset({Kind.DRIFTED, Kind.SLOWER})
 LEAST_NIGHTS = 10
 """The order of fewer nights shows nothing."""
 BLOCK = 14
@@ -47,7 +45,7 @@ class Replay:
     block: int
 
 
-def replay(series: Series, pin: Pin, shuffles: int) -> Replay | None:
+def replay(series: Series, pin: Pin, shuffles: int, strictness: Strictness | None = None) -> Replay | None:
     """Judge a series' quiet runs in shuffled order, so many times; whole nights are shuffled.
 
     The first 20 runs become the pin each time. The same series has the same answer.
@@ -55,23 +53,24 @@ def replay(series: Series, pin: Pin, shuffles: int) -> Replay | None:
     Returns:
         None for a series of fewer than 10 quiet nights, or of no more runs than a pin has, or whose pin is 0.
     """
-    runs = quiet_runs(series, pin)
+    strictness = strictness or Strictness()
+    runs = quiet_runs(series, pin, strictness)
     if len(runs) <= PIN_RUNS or len({run.night for run in runs}) < LEAST_NIGHTS or pin.level == 0:
         return None
     block = 1
-    if noise_before(series, pin, ()).autocorrelation > 0:
+    if noise_of_level(series, pin, strictness).autocorrelation > 0:
         block = BLOCK
     nights = 0
-    begun: Counter[Kind] = Counter()
+    counted: Counter[Kind] = Counter()
     generator = random.Random(1)
     for _ in range(shuffles):
         order = shuffled(runs, block, generator)
-        kinds = judged(dataclasses.replace(series, runs=tuple(order)))
+        mixed = dataclasses.replace(series, runs=tuple(order))
+        first_pin = pin_of(mixed, None)
         nights += len({run.night for run in order[PIN_RUNS:]})
-        for before, now in pairwise(kinds):
-            if now in ALARMS and before not in ALARMS:
-                begun[now] += 1
-    return Replay(nights, begun[Kind.DRIFTED], begun[Kind.SLOWER], block)
+        if first_pin is not None:
+            counted.update(begun(mixed, first_pin, strictness))
+    return Replay(nights, counted[Kind.DRIFTED], counted[Kind.SLOWER], block)
 
 
 def shuffled(runs: Sequence[RunValue], block: int, generator: random.Random) -> list[RunValue]:
@@ -90,20 +89,14 @@ def shuffled(runs: Sequence[RunValue], block: int, generator: random.Random) -> 
     ]
 
 
-def judged(series: Series) -> list[Kind]:
-    """What the gate says of each run of a series when it is the last one. A step that repeats have cleared stays so."""
-    seen: list[RunValue] = []
-    kinds = []
-    pin = None
-    for run in series.runs:
-        if pin is None:
-            pin = pin_of(dataclasses.replace(series, runs=tuple(seen)), None)
-        kind = Kind.LEARNING
-        if pin is not None:
-            findings = compare(dataclasses.replace(series, runs=(*seen, run)), pin).findings()
-            if series.passed_step(run):
-                findings = [found for found in findings if found.kind is not Kind.SLOWER]
-            kind = findings[0].kind if findings else Kind.OK
-        kinds.append(kind)
-        seen.append(dataclasses.replace(run, calm=kind in CALM, judged=True))
-    return kinds
+def begun(series: Series, pin: Pin, strictness: Strictness) -> Iterator[Kind]:
+    """With which reds a series begins to be red, in their order. A step that repeats have cleared is none."""
+    course = course_of(series, pin, strictness)
+    begins = {loss.seen for loss in course.losses}
+    was_red = False
+    for index, run in enumerate(course.runs):
+        step = course.steps[index] and not series.passed_step(run)
+        is_red = step or course.was_red(index)
+        if is_red and not was_red:
+            yield Kind.DRIFTED if index in begins and not step else Kind.SLOWER
+        was_red = is_red

@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
 from reporting.gate import estimates
-from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise, noise_of
+from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import asked, differences
 from reporting.history.envelope import Envelope, Metric
 from reporting.history.nights import night_of
+from reporting.history.run_facts import FASTEST, THROUGHPUT
 from reporting.references.answers import Acceptance, References
 
 # Verdicts of runs that are at the level of their pin. The others say nothing about its noise.
@@ -78,6 +79,11 @@ class Series:
         """Whether a run was far from its pin, and passed since no repeat had confirmed that."""
         said = run.said(self.metric)
         return said.get("kind") in UNCONFIRMED and not said.get("red")
+
+    def was_red_step(self, run: RunValue) -> bool:
+        """Whether a run was red by itself, and a repeat had confirmed that."""
+        said = run.said(self.metric)
+        return said.get("kind") == Kind.SLOWER and bool(said.get("red"))
 
     def was_exceptional(self, run: RunValue) -> bool:
         """Whether repeats have shown that a run was slow through its nodes, or by chance."""
@@ -186,6 +192,7 @@ def learned(series: Series) -> list[RunValue]:
 def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
     """The pin of a series; None while it learns. An acceptance in another unit does not count."""
     if acceptance is not None and (acceptance.unit, acceptance.better) == (series.unit, series.better):
+        acceptance = _of_all_windows(series, acceptance)
         return Pin(acceptance.level, acceptance.since, None, len(acceptance.runs), acceptance)
     runs = learned(series)
     if len(runs) < PIN_RUNS:
@@ -193,32 +200,19 @@ def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
     return Pin(median([run.value for run in runs]), runs[0].night, runs[-1].night, len(runs))
 
 
-def window_of(series: Series, pin: Pin) -> list[RunValue]:
-    """The eligible runs of the last seven nights that have any, at the pin's level."""
-    runs = series.eligible_since(pin.first)
-    nights = sorted({run.night for run in runs})[-WINDOW_NIGHTS:]
-    return [run for run in runs if run.night in nights]
+def _of_all_windows(series: Series, acceptance: Acceptance) -> Acceptance:
+    """An accepted level of a throughput. One that was made of the fastest stretches, as levels once were, is moved.
 
-
-def noise_before(series: Series, pin: Pin, window: Sequence[RunValue]) -> Noise:
-    """The noise of the pin's level, from the runs before the window.
-
-    There are at least the 20 runs of the pin. After an acceptance, the noise of the pin before it is kept until 20 runs
-    of the new level lie before the window.
-
-    Beyond the pin's own runs only those with a stored verdict count. Otherwise a loss that nothing has judged would
-    widen the limits night by night, until it is not red any more.
+    It is known by its number: it is the median of what the fastest stretches of its runs had.
     """
-    calm = [run for run in series.runs if run.calm and run.night >= pin.first]
-    of_pin = 0 if pin.acceptance is not None else PIN_RUNS
-    known = [*calm[:of_pin], *[run for run in calm[of_pin:] if run.judged]]
-    before = [run for run in known if not window or run.night < window[0].night]
-    if len(before) >= PIN_RUNS:
-        return noise_of(series.changes(before, pin.level))
-    if pin.acceptance is not None:
-        kept = pin.acceptance
-        return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
-    return noise_of(series.changes(calm[:PIN_RUNS], pin.level))
+    runs = [run for run in series.runs if run.run_id in acceptance.runs and FASTEST in run.envelope.beside]
+    if series.metric != THROUGHPUT or not runs:
+        return acceptance
+    fastest = median([run.envelope.beside[FASTEST].value for run in runs])
+    if f"{fastest:.6g}" != f"{acceptance.level:.6g}":
+        return acceptance
+    ratio = median([run.value for run in runs]) / fastest
+    return replace(acceptance, level=acceptance.level * ratio, anchor=acceptance.anchor * ratio)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class Suspect:
         limit: of one run: a repeat is slow if its change is below minus this.
         since: the first night of the slow runs on its own nodes, without a good one in between; None if not known.
         known: what is said of it if nothing is repeated, since repeats have named its nodes before at a loss like this.
+        again: the run before it was as far away, and no repeat has cleared it.
     """
 
     run: Envelope
@@ -59,6 +60,7 @@ class Suspect:
     limit: float
     since: datetime.date | None = None
     known: Confirmation | None = None
+    again: bool = False
 
     @property
     def measured(self) -> Metric:
@@ -93,6 +95,8 @@ class Verdict:
         compared: what was compared, in the metric's unit: the run's own value, or the median of the last nights.
         compared_nights: of how many nights together it is the median; 1 for one run.
         limit: the change beyond which it is red, as a positive fraction.
+        level: of the pin, in the metric's unit.
+        scale: what one run varies by, as a fraction.
         worst: the largest loss of what is red, of one run or of the last nights; None if nothing is.
         since: the first night of the change.
         since_run: the run id with which it began, if earlier runs of that night are without it.
@@ -118,6 +122,8 @@ class Verdict:
     compared: float | None = None
     compared_nights: int = 1
     limit: float | None = None
+    level: float | None = None
+    scale: float | None = None
     worst: float | None = None
     since: datetime.date | None = None
     since_run: str | None = None

@@ -57,6 +57,12 @@ class RunReference(NamedTuple):
     length: int
 
 
+UNSTEADY_RUN = "unsteady"
+THROTTLED = "throttled"
+EXPLANATIONS = frozenset({UNSTEADY_RUN, THROTTLED})
+"""Why a number may be low. Before the gate judged all windows of a run, these were doubts."""
+ALL_WINDOWS = "all windows"
+"""The `statistic` of an envelope whose throughput is that of all windows. Older ones have the fastest stretch's."""
 TRIED = "said not to run"
 """The doubt in a job that `--try-unsupported` began."""
 
@@ -78,8 +84,10 @@ class Envelope:
         no_split: why the device does not tell waiting from computing, so that nothing stands beside; None: it does.
         fields: what makes runs comparable (reporting/history/comparability.py).
         comparability: a hash of these fields.
-        doubts: why the run fills no pin and clears no red, such as `throttled`; empty for a run that does.
-        verdicts: of the gate, by metric: `kind`, `red`, `change`, `since`.
+        doubts: why the run fills no pin and clears no red, such as `not alone`; empty for a run that does.
+        explanations: why its number may be low, such as `throttled`. The run counts all the same.
+        statistic: of which windows its throughput is: ALL_WINDOWS, or "" in a line that is older than that.
+        verdicts: of the gate, by metric: `kind`, `red`, `change`, `since`, `limit`, `level`, `scale`.
         provenance: what may explain a change: driver, image, commit, versions, nodes.
         source: which program made it: `suite`, `reframe`, `pytest-benchmark`.
         run: where its run.json lies; None where there is none.
@@ -102,6 +110,8 @@ class Envelope:
     fields: Mapping[str, Any] = field(default_factory=dict)
     comparability: str = ""
     doubts: tuple[str, ...] = ()
+    explanations: tuple[str, ...] = ()
+    statistic: str = ""
     verdicts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     source: str = "suite"

@@ -15,7 +15,7 @@ from typing import Any
 
 from platforms.job import ONLY, Outcome, Trial
 from platforms.rundir.job_json import as_json
-from reporting.history.envelope import SCHEMA, Envelope, Key, Metric, RunReference
+from reporting.history.envelope import EXPLANATIONS, SCHEMA, Envelope, Key, Metric, RunReference
 
 TRIAL_KEYS = vars(ONLY).keys()
 LATEST_S = 4e9  # the year 2096: a larger number is in milliseconds
@@ -55,6 +55,8 @@ def to_line(envelope: Envelope) -> bytes:
         "fields": envelope.fields,
         "comparability": envelope.comparability,
         "doubts": envelope.doubts,
+        "explanations": envelope.explanations,
+        "statistic": envelope.statistic,
         "verdicts": envelope.verdicts,
         "provenance": envelope.provenance,
         "source": None if envelope.source == "suite" else envelope.source,
@@ -141,12 +143,20 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         no_split=_text(get("no_split")) or None,
         fields=_mapping(get("fields", {})),
         comparability=intern(get("comparability", "")),
-        doubts=tuple(map(intern, get("doubts", ()))),
+        doubts=tuple(intern(word) for word in get("doubts", ()) if word not in EXPLANATIONS),
+        explanations=_explanations(content),
+        statistic=intern(get("statistic", "")),
         verdicts={metric: _mapping(verdict) for metric, verdict in _mapping(get("verdicts", {})).items()},
         provenance=_mapping(get("provenance", {})),
         source=intern(get("source", "suite")),
         run=_run_reference(get("run")),
     )
+
+
+def _explanations(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Older lines have them among the doubts."""
+    doubts = (word for word in content.get("doubts", ()) if word in EXPLANATIONS)
+    return tuple(map(intern, (*content.get("explanations", ()), *doubts)))
 
 
 def _seconds(value: object) -> float | None:

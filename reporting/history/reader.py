@@ -12,16 +12,21 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from platforms.job import RefusedError
 from platforms.printable import printable
-from reporting.history.envelope import Envelope, Key
+from reporting.history.envelope import ALL_WINDOWS, Envelope, Key
 from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of
+from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
 WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
 CLOCKS_DIFFER_S = 86400.0  # at most, those of machines that write one history
+MONTH_S = 30 * 86400.0
+LONGEST_START = 1000  # of a line: test, schema and site
+ONLY_FASTEST = "only its fastest stretch is known"
 _BUFFER = 1 << 16  # a session's file is read in one go
 
 
@@ -46,7 +51,39 @@ def read(folder: Path, tests: Collection[str] | None = None, problems: list[str]
                 earlier = latest.get(envelope.key)
                 if earlier is None or _rank(envelope) >= _rank(earlier):
                     latest[envelope.key] = envelope
-    return sorted(latest.values(), key=_order)
+        found = [_with_all_windows(folder, envelope) for envelope in latest.values()]
+    return sorted(found, key=_order)
+
+
+def _with_all_windows(folder: Path, envelope: Envelope) -> Envelope:
+    """An envelope whose throughput is that of all windows; of an older line it is computed from its run.json.
+
+    One whose run.json is lost keeps the throughput of its fastest stretch, which cannot be compared with the others.
+    """
+    if envelope.statistic or envelope.run is None or THROUGHPUT not in envelope.metrics:
+        return envelope
+    try:
+        run_json = run_of(folder, envelope)
+        metrics = {**envelope.metrics, THROUGHPUT: metrics_of(run_json)[THROUGHPUT]}
+        return replace(envelope, metrics=metrics, beside=beside_of(run_json), statistic=ALL_WINDOWS)
+    except (RefusedError, KeyError, TypeError, ZeroDivisionError):
+        return replace(envelope, doubts=(*envelope.doubts, ONLY_FASTEST))
+
+
+def judged_tests(folder: Path, site: str, now_s: float) -> int:
+    """How many tests of a site have written a line in this month or the one 30 days ago; at least 1.
+
+    Lines are not parsed, so this is quick.
+    """
+    first = datetime.datetime.fromtimestamp(now_s - MONTH_S, datetime.UTC)
+    of_site = b'"site":' + json.dumps(site).encode() + b","
+    tests: set[bytes] = set()
+    for path in _files(folder, []):
+        if Path(path).parent.name < f"{first:%Y-%m}":
+            continue
+        with contextlib.suppress(OSError), open(path, "rb", buffering=_BUFFER) as file:  # noqa: PTH123
+            tests.update(line[: line.find(b'",')] for line in file if of_site in line[:LONGEST_START])
+    return max(len(tests), 1)
 
 
 def is_empty(folder: Path) -> bool:

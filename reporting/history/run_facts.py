@@ -8,10 +8,13 @@ from typing import Any
 from platforms.job import Metric, Outcome, Trial, Window, split_refusal
 from platforms.results.gates import UNSTEADY, part
 from reporting.history.comparability import comparability, fields_of
-from reporting.history.envelope import TRIED, Envelope, Key
-from reporting.history.judged_stretch import judged_stretch
+from reporting.history.envelope import ALL_WINDOWS, THROTTLED, TRIED, UNSTEADY_RUN, Envelope, Key
+from reporting.history.stretches import all_windows, fastest_stretch
 
 THROUGHPUT = "effective_throughput"
+FASTEST = "fastest_stretch"
+"""The effective throughput of the run's fastest stretch. It stands beside the judged one, which is of all windows."""
+NOT_ALONE = "not alone"
 STOLEN_SHARE = 0.02  # of a virtual machine's processor time, from which on the job warns of it (models/checks.py)
 STEP_PARTS = ("wait_ms", "h2d_ms", "stall_ms", "step_ms", "other_ms")
 """What stands beside a run and says where the time of a step goes (docs/history.md)."""
@@ -20,12 +23,16 @@ EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap:
 # The job knows when others' work and its own threads disturb it (docs/measuring.md), and says so in a warning that
 # begins with one of these words.
 DOUBTED_BY_JOB: Mapping[str, str] = {
-    "not alone": "not alone",
+    NOT_ALONE: NOT_ALONE,
     "crowded": "crowded",
     "tried": TRIED,
-    "throttled": "throttled",
-    "the CPU quota changed while this job was measured": "throttled",
     "steps not known": "steps not known",  # Slurm has no account of them (platforms/schedulers/slurm/judge.py)
+    "read ahead": "read ahead",
+}
+# These words say why a number may be low. Such a run counts like any other: heat and stalls are what a gate is for.
+EXPLAINED_BY_JOB: Mapping[str, str] = {
+    "throttled": THROTTLED,
+    "the CPU quota changed while this job was measured": THROTTLED,
 }
 
 
@@ -67,11 +74,13 @@ def envelope_of(
         started_s=run_json.get("started_s"),
         ended_s=run_json.get("ended_s"),
         metrics=metrics_of(run_json),
-        beside=_beside(run_json),
+        beside=beside_of(run_json),
         no_split=split_refusal(part(run_json, "summary")),
         fields=fields,
         comparability=comparability(fields),
         doubts=tuple(dict.fromkeys(doubts_of(run_json))),
+        explanations=tuple(dict.fromkeys(explanations_of(run_json))),
+        statistic=ALL_WINDOWS,
         provenance=provenance_of(run_json),
     )
 
@@ -79,11 +88,13 @@ def envelope_of(
 def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     """What is judged of a run: its effective throughput, if it has any, and the metrics that its test recorded.
 
-    Throughput is that of the judged stretch. Without windows it is the mean of what the test read from the log.
+    Throughput is N / T over all windows. Without windows it is the mean of what the test read from the log.
     """
     found = {}
-    stretch = _stretch(run_json)
-    throughput = run_json.get("effective_throughput") if stretch is None else stretch.samples / stretch.wall_s
+    windows = _windows(run_json)
+    throughput = run_json.get("effective_throughput")
+    if windows:
+        throughput = _throughput(all_windows(windows))
     if throughput is not None:
         found[THROUGHPUT] = Metric(throughput, "samples/s")
     for name, metric in part(run_json, "metrics").items():
@@ -91,53 +102,69 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     return found
 
 
-def _beside(run_json: Mapping[str, Any]) -> dict[str, Metric]:
-    """What says where a change is: two numbers whose product is the effective throughput, and the parts of a step."""
-    stretch = _stretch(run_json)
-    if stretch is None or stretch.stall_s is None or stretch.compute_s is None:
+def beside_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
+    """What says where a change is.
+
+    These are two numbers whose product is the effective throughput, the parts of a step, and the fastest stretch.
+    """
+    windows = _windows(run_json)
+    if not windows:
         return {}
-    found = {
-        "compute_throughput": Metric(stretch.samples / stretch.compute_s, "samples/s"),
-        "compute_fraction": Metric(1 - stretch.stall_s / stretch.wall_s, ""),
-    }
-    for name, seconds in _parts_of_wall(stretch, stretch.stall_s, stretch.compute_s).items():
-        found[name] = Metric(1000 * seconds / stretch.steps, "ms", "lower")
+    run = all_windows(windows)
+    found: dict[str, Metric] = {}
+    if run.stall_s is not None and run.compute_s is not None:
+        found["compute_throughput"] = Metric(run.samples / run.compute_s, "samples/s")
+        found["compute_fraction"] = Metric(1 - run.stall_s / run.wall_s, "")
+        for name, seconds in _parts_of_wall(run, run.stall_s, run.compute_s).items():
+            found[name] = Metric(1000 * seconds / run.steps, "ms", "lower")
+    found[FASTEST] = Metric(_throughput(fastest_stretch(windows)), "samples/s")
     return found
 
 
-def _parts_of_wall(stretch: Window, stall_s: float, compute_s: float) -> dict[str, float]:
-    """The parts of a stretch in seconds, which add up to its wall time: docs/history.md defines them."""
+def _throughput(window: Window) -> float:
+    return window.samples / window.wall_s
+
+
+def _parts_of_wall(run: Window, stall_s: float, compute_s: float) -> dict[str, float]:
+    """The parts of a run in seconds, which add up to its wall time: docs/history.md defines them."""
     parts = {}
-    if stretch.stall_h2d_s is None:
+    if run.stall_h2d_s is None:
         parts["stall_ms"] = stall_s
     else:
-        parts["wait_ms"] = stall_s - stretch.stall_h2d_s
-        parts["h2d_ms"] = stretch.stall_h2d_s
+        parts["wait_ms"] = stall_s - run.stall_h2d_s
+        parts["h2d_ms"] = run.stall_h2d_s
     parts["step_ms"] = compute_s
-    parts["other_ms"] = stretch.wall_s - stall_s - compute_s
+    parts["other_ms"] = run.wall_s - stall_s - compute_s
     return parts
 
 
-def _stretch(run_json: Mapping[str, Any]) -> Window | None:
-    windows = [Window(**window) for window in run_json.get("windows") or ()]
-    return judged_stretch(windows) if windows else None
+def _windows(run_json: Mapping[str, Any]) -> list[Window]:
+    return [Window(**window) for window in run_json.get("windows") or ()]
+
+
+def explanations_of(run_json: Mapping[str, Any]) -> Iterator[str]:
+    """Why the number of a run may be low (docs/history.md); a word may come twice."""
+    spread = run_json.get("spread_within_job")
+    if spread is not None and spread > UNSTEADY:
+        yield UNSTEADY_RUN
+    for warning in run_json.get("warnings") or ():
+        subject = str(warning).partition(":")[0]
+        if subject in EXPLAINED_BY_JOB:
+            yield EXPLAINED_BY_JOB[subject]
+    health = part(part(run_json, "summary"), "health")
+    for reasons in part(health, "throttled").values():
+        if set(reasons).difference(EXPECTED_LIMITS):
+            yield THROTTLED
 
 
 def doubts_of(run_json: Mapping[str, Any]) -> Iterator[str]:
     """Why a run fills no pin and clears no red (docs/history.md); a word may come twice."""
-    spread = run_json.get("spread_within_job")
-    if spread is not None and spread > UNSTEADY:
-        yield "unsteady"
     for warning in run_json.get("warnings") or ():
         subject = str(warning).partition(":")[0]
         if subject in DOUBTED_BY_JOB:
             yield DOUBTED_BY_JOB[subject]
-    health = part(part(run_json, "summary"), "health")
-    for reasons in part(health, "throttled").values():
-        if set(reasons).difference(EXPECTED_LIMITS):
-            yield "throttled"
-    if _stolen_share(health) >= STOLEN_SHARE:
-        yield "not alone"
+    if _stolen_share(part(part(run_json, "summary"), "health")) >= STOLEN_SHARE:
+        yield NOT_ALONE
     if part(run_json, "asked").get("unsupported"):
         yield TRIED
     if part(part(run_json, "start"), "request").get("inject"):

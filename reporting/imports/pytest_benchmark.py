@@ -17,7 +17,6 @@ from platforms.job import Metric, Outcome
 from reporting.history import run_facts
 from reporting.history.comparability import comparability
 from reporting.history.envelope import Envelope, Key, Revision
-from reporting.history.judged_stretch import SHORTEST_S
 
 SOURCE = "pytest-benchmark"
 OUR_SCHEMA = 1  # of `extra_info` in our tests' benchmarks
@@ -59,7 +58,7 @@ def read_file(path: Path, site: str, written_s: float, problems: list[str]) -> l
         try:
             extra = benchmark.get("extra_info") or {}
             if extra.get("schema") == OUR_SCHEMA and "benchmark_id" in extra:
-                envelopes.append(_ours(extra, benchmark["stats"], site, saved_s, written_s))
+                envelopes.append(_ours(extra, site, saved_s, written_s))
             else:
                 envelopes.append(_foreign(benchmark, content, site, saved_s, written_s))
         except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
@@ -67,7 +66,7 @@ def read_file(path: Path, site: str, written_s: float, problems: list[str]) -> l
     return envelopes
 
 
-def _ours(extra: Mapping[str, Any], stats: Mapping[str, Any], site: str, saved_s: float, written_s: float) -> Envelope:
+def _ours(extra: Mapping[str, Any], site: str, saved_s: float, written_s: float) -> Envelope:
     """A test of this suite. Its run id is the name of the run's folder, so that a run is not counted twice."""
     folder = extra.get("folder")
     start = extra["start"]
@@ -76,7 +75,7 @@ def _ours(extra: Mapping[str, Any], stats: Mapping[str, Any], site: str, saved_s
         "test": extra["benchmark_id"],
         "benchmark": start.get("benchmark"),
         "ended_s": saved_s,
-        "effective_throughput": _judged_throughput(extra, stats),
+        "effective_throughput": extra["effective_throughput"],
     }
     return run_facts.envelope_of(
         run_json,
@@ -88,18 +87,6 @@ def _ours(extra: Mapping[str, Any], stats: Mapping[str, Any], site: str, saved_s
         revision=Revision.TEST_ENDED,
         written_s=written_s,
     )
-
-
-def _judged_throughput(extra: Mapping[str, Any], stats: Mapping[str, Any]) -> float | None:
-    """That of the fastest window, as of the run itself (judged_stretch.py); of the whole run if its windows are short.
-
-    The file has the seconds per sample of each window, or only of the fastest one, and the length of all together.
-    """
-    measured_s = (extra.get("summary") or {}).get("wall_s") or 0.0
-    if measured_s / stats["rounds"] < SHORTEST_S:
-        throughput: float | None = extra["effective_throughput"]
-        return throughput
-    return float(1 / stats["min"])
 
 
 def _foreign(

@@ -89,6 +89,9 @@ class References:
 
     `problems` are sentences on answers that were changed by hand, or cannot be read, each with file and line. `paths`
     are the files of the answers.
+
+    Two numbers say how strict the gate has to be: how many tests the site judges, and how many false reds a month it
+    wants at most (`false_reds_a_month:` of site.yaml).
     """
 
     acceptances: Sequence[Acceptance] = ()
@@ -97,6 +100,8 @@ class References:
     pauses: Sequence[Pause] = ()
     problems: Sequence[str] = ()
     paths: Mapping[Acceptance | Acknowledgement | Note | Pause, Path] = field(default_factory=dict, compare=False)
+    judged_tests: int = 1
+    false_reds_a_month: float = 1.0
 
     def acceptance(
         self, test: str, metric: str, comparability: str, night: datetime.date = datetime.date.max

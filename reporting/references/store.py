@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from platforms import atomic_file
+from platforms.config.schema import Site
 from platforms.rundir import job_folder
 from platforms.rundir.accepted_runs import FOLDER
+from reporting.history import reader
 from reporting.references import answer_file
 from reporting.references.answer_file import Answer, AnswerFile
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
@@ -45,6 +49,15 @@ def load(site_folder: Path) -> References:
         pauses=[answer for answer in answers if isinstance(answer, Pause)],
         problems=problems,
         paths=path_of,
+    )
+
+
+def of_site(site_folder: Path, settings: Site, history: Path) -> References:
+    """All answers of a site, and how strict its gate has to be. Raises nothing."""
+    return replace(
+        load(site_folder),
+        judged_tests=reader.judged_tests(history, settings.name, time.time()),
+        false_reds_a_month=settings.false_reds_a_month,
     )
 
 

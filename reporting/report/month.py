@@ -13,7 +13,8 @@ from enum import StrEnum
 from statistics import median
 
 from platforms.job import Outcome, Role
-from reporting.gate.series import Pin, RunValue, Series, learned, pin_of, series_of, window_of
+from reporting.gate.course import window_of
+from reporting.gate.series import Pin, RunValue, Series, learned, pin_of, series_of
 from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of

@@ -16,6 +16,7 @@ from reporting.compare.causes import Causes, ProvenanceChange, causes_of
 from reporting.compare.split import INPUT
 from reporting.fleet.node_runs import workload_of
 from reporting.gate.confirmation import stored_confirmation
+from reporting.gate.judge import strictness_of
 from reporting.gate.power import CHANCE, NIGHTS, sight_of
 from reporting.gate.series import RunValue, Series, pin_of, series_of
 from reporting.gate.verdict import Kind
@@ -290,7 +291,8 @@ def _measure(explained: _Explained, jobs: Sequence[Envelope], references: Refere
             continue  # nothing is known of it, or another metric lost more
         episode.change = change
         if pin is not None and explained.cause is Cause.UNEXPLAINED and _was_short(episode, period):
-            sight = sight_of(series, pin, trials=SIGHT_TRIALS)
+            strictness = strictness_of(references, len(last.metrics))
+            sight = sight_of(series, pin, trials=SIGHT_TRIALS, strictness=strictness)
             episode.sight = None if sight is None else sight.loss()
 
 

@@ -15,6 +15,7 @@ from reporting.compare.causes import Causes, with_short_hashes
 from reporting.fleet.node_runs import workload_of
 from reporting.gate.estimates import PIN_RUNS, change_from
 from reporting.gate.explanation import NOTE_DAYS_AFTER, NOTE_DAYS_BEFORE
+from reporting.gate.judge import strictness_of
 from reporting.gate.power import Sight as GateSight
 from reporting.gate.power import sight_of
 from reporting.gate.series import Series, learned, pin_of, series_of
@@ -235,7 +236,10 @@ def _series_report(
     series = series_of(metric, latest, jobs, asked.night_ends)
     acceptance = asked.references.acceptance(series.test, metric, series.comparability)
     pin = pin_of(series, acceptance)
-    sight = sight_of(series, pin, trials=SIGHT_TRIALS) if pin is not None and asked.with_sight else None
+    sight = None
+    if pin is not None and asked.with_sight:
+        strictness = strictness_of(asked.references, len(latest.metrics))
+        sight = sight_of(series, pin, trials=SIGHT_TRIALS, strictness=strictness)
     return SeriesReport(
         metric=metric,
         unit=measured.unit,

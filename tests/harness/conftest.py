@@ -50,7 +50,7 @@ for window in windows:
     emit("hpcml_window", window)
 total = {name: sum(w[name] for w in windows) for name in ("steps", "samples", "wall_s", "stall_s", "compute_s")}
 emit("hpcml_summary", {"windows": len(windows), **total, "effective_throughput": total["samples"] / total["wall_s"],
-     "compute_fraction": 0.75, "compute_throughput": total["samples"] / total["compute_s"], "identity_gap": 0.0, "warnings": []})
+     "compute_fraction": 0.75, "compute_throughput": total["samples"] / total["compute_s"], "identity_gap": 0.0, "warnings": [word for word in [options.get("warning")] if word]})
 if "cut" not in options:
     emit("hpcml_end", {"exit_code": 0, "lines": seq})
 """

@@ -258,7 +258,7 @@ def test_a_mass_event_of_sixty_series_costs_two_confirmations(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series = ManySeries(project, monkeypatch, slow=60)
-    write_wire(project, "slow", 2.2)
+    write_wire(project, "slow", 2.4)
     result = series.run("-q")
     result.assert_outcomes(failed=60)
     assert len(confirmations(series)) == 2
@@ -291,7 +291,7 @@ def test_a_mass_event_goes_on_with_the_same_two_confirmations_after_a_kill(
 
 def test_three_of_eleven_suspects_are_each_confirmed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     series = ManySeries(project, monkeypatch, slow=3, usual=8)
-    write_wire(project, "slow", 2.2)
+    write_wire(project, "slow", 2.4)
     series.run("-q").assert_outcomes(failed=3, passed=8)
     assert sorted(entry.key.test for entry in confirmations(series)) == [
         f"test_slow.py::test_slow[many-1x2gpu-{number}]" for number in range(3)

@@ -66,7 +66,7 @@ def nights(count: int, level: float = 100.0, first: int = 0, **changes: Any) -> 
 
 
 def verdict_on(
-    current: Envelope, past: Sequence[Envelope], references: References | None = None, **options: str
+    current: Envelope, past: Sequence[Envelope], references: References | None = None, **options: Any
 ) -> Verdict:
     """The verdict on a run's only metric."""
     return judge(current, past, references or References(), NOON, **options)[next(iter(current.metrics))]
@@ -83,7 +83,7 @@ def replay(
     past: list[Envelope] = []
     verdicts = []
     for current in runs:
-        verdict = verdict_on(current, past, references)
+        verdict = verdict_on(current, past, references, repeats_follow=repeats is not None)
         if repeats is not None and verdict.suspect is not None:
             again = Repeat(Trial(Role.CONFIRM, repeat=1), envelope=repeats[current.key.run_id])
             decision = decide({verdict.metric: verdict.suspect}, [again], Place(has_one_node=True))

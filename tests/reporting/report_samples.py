@@ -95,7 +95,7 @@ def series(
                 condition=state,
                 said=said,
                 nodes=(f"nid{draw.randrange(1000, 1040):06d}",),
-                doubts=("throttled",) if draw.random() < 0.01 else (),
+                doubts=("crowded",) if draw.random() < 0.01 else (),
                 changes=tuple(changes) if changes and ago == for_nights - 1 else (),
             )
         )

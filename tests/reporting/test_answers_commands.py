@@ -193,7 +193,7 @@ def test_a_pin_of_zero_can_be_replaced(site: Path) -> None:
 
 
 def test_runs_in_doubt_do_not_count(site: Path) -> None:
-    filled(site, [*nights(26, 100.0, last_night() - 6 * DAY), *nights(6, 90.0, doubts=("throttled",))])
+    filled(site, [*nights(26, 100.0, last_night() - 6 * DAY), *nights(6, 90.0, doubts=("crowded",))])
     done = accept(site, last_night() - 5 * DAY, code=2)
     assert "there are 0 of the 5 runs" in done.stderr
     assert "(6 more are in doubt, and do not count)" in done.stderr

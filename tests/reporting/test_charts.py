@@ -144,7 +144,7 @@ def test_runs_are_dots_of_their_condition_and_in_doubt_they_are_hollow():
             [
                 point(4, 100.0, Condition.LEARNING),
                 point(3, 100.0),
-                point(2, 99.0, doubts=("throttled",)),
+                point(2, 99.0, doubts=("crowded",)),
                 point(1, 90.0, Condition.SLOWER, doubts=("unsteady",)),
                 point(0, 90.0, Condition.SLOWER),
             ]

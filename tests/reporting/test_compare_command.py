@@ -165,14 +165,14 @@ def test_what_is_not_comparable_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     before = campaign("before", BEFORE, 0)
     after = [*campaign("after", AFTER, 4), *session(8, [50.0], "after", fields=mixed)]
     broken = session(9, [50.0, 51.0], "after", sane=False, outcome=Outcome.FAILED)
-    doubted = session(10, [60.0], "after", doubts=("throttled",))
+    doubted = session(10, [60.0], "after", doubts=("crowded",))
     site = site_with(tmp_path / "one", [*before, *after, *broken, *doubted])
     assert compare(site, "before", "after") == 1
     out = capsys.readouterr().out
     assert "-4.1 % [-5.2, -3.0]" in out
     assert "after, 1 run is not comparable: data came from storage, is mixed" in out
     assert "after, 2 runs are without numbers (2 failed)" in out
-    assert "after, 1 run is in doubt left out (throttled)" in out
+    assert "after, 1 run is in doubt left out (crowded)" in out
 
     site = site_with(tmp_path / "two", [*before, *campaign("after", AFTER, 4, fields=mixed)])
     assert compare(site, "before", "after") == 2

@@ -25,7 +25,7 @@ def job(value, nodes="", **changes):
 
 
 def in_doubt(number, value):
-    return run(number, value, doubts=("throttled",))
+    return run(number, value, doubts=("crowded",))
 
 
 def suspect(value=95.0, nodes="n07"):
@@ -379,7 +379,7 @@ def test_another_loss_on_a_node_that_was_named_is_suspect_again():
     named = run(26, 89.0, provenance=there, verdicts={METRIC: {"kind": "node", "red": True}})
     past = [*nights(26), named]
     for value in (93.0, 80.0):
-        verdict = verdict_on(run(28, value, provenance=there), past)
+        verdict = verdict_on(run(28, value, provenance=there), past, repeats_follow=True)
         assert verdict.suspect is not None
         assert verdict.suspect.known is None
     # a run that was not repeated moves nothing: the loss that repeats have seen is the one that counts
@@ -446,7 +446,7 @@ def test_only_what_answers_a_verdict_is_printed(kind, answers):
     assert ("If the new level is right" in now.text) == ("accept" in answers)
 
 
-def test_verdicts_without_repeats_are_red_at_once():
+def test_a_large_loss_without_repeats_is_red_at_once():
     assert replay([*nights(26), run(26, 89.0)])[-1].red
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks import gate_rules
 from benchmarks.gate_rules import Gate, Kind, Population
-from reporting.gate.confirmation import LARGE
 from tests.reporting.gate_nights import replay, run
 
 NIGHTS = 55
@@ -49,7 +48,7 @@ def test_without_repeats_a_step_is_red_from_a_large_loss_on():
     values = np.full((2, 21), 100.0)
     values[:, 1::2] = 101.0
     values[:, 20] = [93.0, 89.0]
-    assert gate_rules.gate(values, least_red=LARGE)[:, 20].tolist() == [False, True]
+    assert gate_rules.gate(values)[:, 20].tolist() == [False, True]
 
 
 def test_a_step_that_its_repeat_does_not_confirm_is_green():

@@ -10,7 +10,9 @@ import math
 import pytest
 
 from platforms.job import Role, Trial
-from reporting.gate.series import learned, noise_before, pin_of, series_of, window_of
+from reporting.gate.course import course_of, window_of
+from reporting.gate.estimates import Strictness
+from reporting.gate.series import learned, pin_of, series_of
 from reporting.history.nights import NOON
 from reporting.references.answers import Acceptance
 from tests.reporting.gate_nights import AUTHOR, METRIC, TEST, night, nights, run
@@ -74,7 +76,7 @@ def test_a_run_with_several_jobs_has_their_median():
 
 
 def test_a_job_in_doubt_does_not_count_beside_one_without():
-    jobs = [run(0, 90.0, run_id="one", doubts=("throttled",)), run(0, 100.0, run_id="one", attempt=2)]
+    jobs = [run(0, 90.0, run_id="one", doubts=("crowded",)), run(0, 100.0, run_id="one", attempt=2)]
     (found,) = series(jobs).runs
     assert (found.value, found.eligible) == (100.0, True)
 
@@ -120,16 +122,15 @@ def test_the_window_has_the_last_seven_nights_that_have_eligible_runs():
     assert [one.night for one in window] == [night(30), night(30), *[night(number) for number in range(40, 46)]]
 
 
-def test_the_noise_is_that_of_the_calm_runs_before_the_window():
+def test_the_noise_is_that_of_the_runs_before_the_window_without_those_of_a_loss():
     runs = nights(40)
     for red in range(22, 27):
-        verdict = {METRIC: {"kind": "acknowledged" if red == 24 else "drifted", "red": red != 24}}
-        runs[red] = dataclasses.replace(run(red, 60.0), verdicts=verdict)
+        runs[red] = run(red, 60.0)
     found = series(runs)
     pin = pin_of(found, None)
     assert pin is not None
-    noise = noise_before(found, pin, window_of(found, pin))
-    assert noise.runs == 33 - 5
+    noise = course_of(found, pin, Strictness()).noise
+    assert noise.runs == 33 - 10  # from the first slow night to the one in which seven are back at the level
     assert noise.deviation == pytest.approx(1.4826 * 0.005)  # changes of 0, 1, -1, .5 and -.5 per cent
 
 
@@ -137,7 +138,7 @@ def test_the_noise_has_at_least_the_twenty_runs_of_the_pin():
     found = series(nights(24))
     pin = pin_of(found, None)
     assert pin is not None
-    assert noise_before(found, pin, window_of(found, pin)).runs == 20
+    assert course_of(found, pin, Strictness()).noise.runs == 20
 
 
 def test_after_an_acceptance_the_old_noise_is_kept_until_there_are_twenty_runs_before_the_window():
@@ -146,7 +147,7 @@ def test_after_an_acceptance_the_old_noise_is_kept_until_there_are_twenty_runs_b
     pin = pin_of(young, answer)
     assert pin is not None
     assert (pin.level, pin.first, pin.runs) == (90.0, night(30), 5)
-    kept = noise_before(young, pin, window_of(young, pin))
+    kept = course_of(young, pin, Strictness()).noise
     assert (kept.scale, kept.autocorrelation, kept.runs) == (0.012, 0.2, 0)
     old = series([*nights(30), *nights(27, level=90.0, first=30)])
-    assert noise_before(old, pin, window_of(old, pin)).runs == 20
+    assert course_of(old, pin, Strictness()).noise.runs == 20

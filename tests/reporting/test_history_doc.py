@@ -8,7 +8,7 @@ from pathlib import Path
 
 from platforms.job import Metric, Role, Trial
 from reporting.history.comparability import ASKED, MEASURED
-from reporting.history.envelope import RunReference
+from reporting.history.envelope import ALL_WINDOWS, RunReference
 from reporting.history.envelope_json import from_line, to_line
 from tests.reporting.history_lines import envelope
 
@@ -29,7 +29,9 @@ def test_every_key_of_a_line_stands_there() -> None:
         trial=Trial(Role.CONFIRM, "before", "a", 3, "n07", 2),
         beside={"compute_fraction": Metric(0.98, "")},
         no_split="it stands there",
-        doubts=("throttled",),
+        doubts=("crowded",),
+        explanations=("unsteady",),
+        statistic=ALL_WINDOWS,
         verdicts={"triad": {"kind": "ok"}},
         source="reframe",
         run=RunReference("a", 0, 1),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from platforms.job import Metric, Outcome, RefusedError, Role, Trial
-from reporting.history.envelope import Revision
+from reporting.history.envelope import ALL_WINDOWS, Revision
 from reporting.history.envelope_json import to_line
 from reporting.history.reader import read, run_of
 from reporting.history.writer import HistoryWriter
@@ -46,7 +46,9 @@ def test_an_envelope_is_read_as_it_was_written(tmp_path: Path) -> None:
         trial=Trial(Role.CONFIRM, "before", "a", 3, "n07", 2),
         beside={"compute fraction": Metric(0.98, "")},
         no_split="its own nodes feed it",
-        doubts=("throttled",),
+        doubts=("crowded",),
+        explanations=("throttled",),
+        statistic=ALL_WINDOWS,
         verdicts={"triad": {"kind": "ok", "red": False}},
         source="reframe",
     )
@@ -55,6 +57,30 @@ def test_an_envelope_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read(tmp_path) == [written]
     assert written == replace(full, run=written.run)
     assert run_of(tmp_path, written) == RUN
+
+
+def test_what_once_was_a_doubt_explains_a_number_now(tmp_path: Path) -> None:
+    writer(tmp_path).write(envelope(doubts=("unsteady", "not alone", "throttled")), None)
+    (found,) = read(tmp_path)
+    assert (found.doubts, found.explanations) == (("not alone",), ("unsteady", "throttled"))
+
+
+def test_the_throughput_of_an_older_line_is_computed_again_from_all_windows(tmp_path: Path) -> None:
+    windows = [{"samples": 100, "steps": 10, "wall_s": wall_s, "stall_s": 0.5, "compute_s": 4.0} for wall_s in (5, 7.5)]
+    fastest = {"effective_throughput": Metric(20.0, "samples/s")}
+    writer(tmp_path).write(envelope(metrics=fastest), {**RUN, "windows": windows})
+    (found,) = read(tmp_path)
+    assert found.metrics["effective_throughput"].value == 16.0
+    assert (found.beside["fastest_stretch"].value, found.statistic) == (20.0, ALL_WINDOWS)
+
+
+def test_an_older_line_whose_run_json_is_lost_is_in_doubt(tmp_path: Path) -> None:
+    fastest = {"effective_throughput": Metric(20.0, "samples/s")}
+    written = writer(tmp_path).write(envelope(metrics=fastest), RUN)
+    assert written.run is not None
+    (tmp_path / written.run.file).unlink()
+    (found,) = read(tmp_path)
+    assert found.doubts == ("only its fastest stretch is known",)
 
 
 def test_an_envelope_with_nothing_optional_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -269,9 +269,9 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
     record(site / "history", 22, 340.0, sane=False)
     assert table(site, "--all", "--format=csv") == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(lines) == 22 * 9
-    first, triad, compute, fraction, *parts, of_all_windows = lines[:9]
-    assert [line["metric"] for line in lines[:9]] == [
+    assert len(lines) == 22 * 10
+    first, triad, compute, fraction, *parts, fastest, of_all_windows = lines[:10]
+    assert [line["metric"] for line in lines[:10]] == [
         "effective_throughput",
         "triad",
         "compute_throughput",
@@ -280,6 +280,7 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
         "h2d_ms",
         "step_ms",
         "other_ms",
+        "fastest_stretch",
         "effective_throughput_of_all_windows",
     ]
     assert (first["value"], first["unit"], first["better"], first["is_judged"]) == (
@@ -289,7 +290,7 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
         "True",
     )
     assert (triad["value"], triad["unit"]) == ("812.0", "GB/s")
-    assert {line["is_judged"] for line in (compute, fraction, *parts, of_all_windows)} == {"False"}
+    assert {line["is_judged"] for line in (compute, fraction, *parts, fastest, of_all_windows)} == {"False"}
     assert {(line["unit"], line["better"]) for line in parts} == {("ms", "lower")}
     started = datetime.datetime.fromisoformat(first["started"])
     assert started.tzinfo is not None

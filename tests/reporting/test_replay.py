@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from reporting.gate.replay import BLOCK, judged, replay, shuffled
-from reporting.gate.series import pin_of, series_of
+from reporting.gate.estimates import strictness
+from reporting.gate.replay import BLOCK, begun, replay, shuffled
+from reporting.gate.series import pin_of
 from reporting.gate.verdict import Kind
-from reporting.history.nights import NOON
 from tests.reporting import gate_nights
 from tests.reporting.gate_nights import METRIC, nights, run
 from tests.reporting.test_power import noisy, series_and_pin
 
 
-def test_a_series_is_judged_as_its_runs_were_judged_one_by_one():
+def test_the_reds_that_begin_are_those_of_the_runs_one_by_one():
     runs = [*noisy(40, 1.5, 7, outliers=0.1), *(run(night, 93.0) for night in range(40, 48))]
-    expected = [verdict.kind for verdict in gate_nights.replay(runs)]
-    assert {Kind.LEARNING, Kind.OK, Kind.SLOWER} <= set(expected)
-    assert judged(series_of(METRIC, runs[-1], runs, NOON)) == expected
+    verdicts = gate_nights.replay(runs, repeats={one.key.run_id: one for one in runs})
+    expected = [now.kind for before, now in pairwise(verdicts) if now.red and now.pinned and not before.red]
+    assert Kind.SLOWER in expected
+    assert list(begun(*series_and_pin(runs), strictness(1))) == expected
 
 
 def test_shuffled_nights_are_the_same_nights_whole_and_in_blocks():

@@ -39,12 +39,14 @@ def test_an_envelope_says_which_job_it_was_and_when() -> None:
     assert made.eligible
 
 
-def test_the_fastest_window_is_judged_and_its_parts_stand_beside() -> None:
+def test_all_windows_are_judged_and_their_parts_stand_beside() -> None:
     slow = {**WINDOW, "wall_s": 12.5, "stall_s": 3.0}
-    made = envelope(gpu_run(windows=[slow, WINDOW, slow], effective_throughput=342.9))
-    assert made.metrics["effective_throughput"].value == 400.0
+    made = envelope(gpu_run(windows=[slow, WINDOW, slow]))
+    assert made.metrics["effective_throughput"].value == pytest.approx(12_000 / 35)
     product = made.beside["compute_throughput"].value * made.beside["compute_fraction"].value
-    assert product == pytest.approx(400.0)
+    assert product == pytest.approx(12_000 / 35)
+    assert sum(made.beside[part].value for part in STEP_PARTS if part in made.beside) == pytest.approx(35_000 / 150)
+    assert made.beside["fastest_stretch"].value == 400.0
     assert "compute_fraction" not in made.metrics
 
 
@@ -73,7 +75,7 @@ def test_without_a_split_throughput_is_judged_and_nothing_stands_beside() -> Non
     reason = "its own nodes feed it"
     made = envelope(gpu_run(windows=[short, window, window], summary__no_split=reason))
     assert made.metrics[THROUGHPUT].value == 400.0
-    assert (made.beside, made.no_split, made.doubts) == ({}, reason, ())
+    assert (list(made.beside), made.no_split, made.doubts) == (["fastest_stretch"], reason, ())
     assert from_line(to_line(made)) == made
 
 
@@ -107,13 +109,9 @@ def test_a_job_that_never_began_has_an_envelope_without_numbers() -> None:
     ("change", "doubts"),
     [
         ({}, ()),
-        ({"spread_within_job": 0.11}, ("unsteady",)),
         ({"warnings": ["not alone: others used 1.3 of the 2 core(s) of this job"]}, ("not alone",)),
         ({"warnings": ["crowded: ranks 0, 1 on n07: 2 thread(s) on 1 core(s) (0)"]}, ("crowded",)),
         ({"warnings": ["steps not known: nothing says how the steps of the job ended"]}, ("steps not known",)),
-        ({"warnings": ["throttled: a CPU quota", "the CPU quota changed while …"]}, ("throttled",)),
-        ({"summary__health__throttled": {"rank 3": ["power cap", "hardware thermal"]}}, ("throttled",)),
-        ({"summary__health__throttled": None}, ()),
         ({"start__request__inject": {"slow": 2.0}}, ("slowed on purpose",)),
         ({"warnings": ["straggler: rank 3 on n07", "a global batch of 2, not the 32 of gbs32"]}, ()),
     ],
@@ -122,6 +120,24 @@ def test_doubts_say_why_a_run_fills_no_pin(change: dict[str, object], doubts: tu
     made = envelope(gpu_run(**change))
     assert made.doubts == doubts
     assert made.eligible == (not doubts)
+
+
+@pytest.mark.parametrize(
+    ("change", "explanations"),
+    [
+        ({}, ()),
+        ({"spread_within_job": 0.11}, ("unsteady",)),
+        ({"warnings": ["throttled: a CPU quota", "the CPU quota changed while …"]}, ("throttled",)),
+        ({"summary__health__throttled": {"rank 3": ["power cap", "hardware thermal"]}}, ("throttled",)),
+        ({"summary__health__throttled": None}, ()),
+    ],
+)
+def test_heat_and_stalls_explain_a_number_and_the_run_counts(
+    change: dict[str, object], explanations: tuple[str, ...]
+) -> None:
+    made = envelope(gpu_run(**change))
+    assert made.explanations == explanations
+    assert made.eligible
 
 
 def test_time_that_a_hypervisor_took_is_a_doubt() -> None:

@@ -89,7 +89,7 @@ def test_a_slow_test_shows_the_four_answers_below_its_picture():
 
 def test_gaps_are_gaps_and_marks_stand_below_their_nights():
     runs = [one for one in nights(30) if one.key.run_id not in ("nightly-005-22", "nightly-006-22")]
-    runs[10] = replace(runs[10], doubts=("throttled",))
+    runs[10] = replace(runs[10], doubts=("crowded",))
     lines = picture_of(report_of([*runs, failed(30), *slower(31, 4, 92.0)])).splitlines()
     top = next(line for line in lines if line.startswith("pin 100.0 "))
     bottom, marks = lines[lines.index(top) + 3], lines[lines.index(top) + 4]

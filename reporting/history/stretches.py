@@ -1,8 +1,9 @@
-"""Which part of a run is judged: the fastest of its stretches of about five seconds (docs/measuring.md)."""
+"""The windows of a run: all of them together, which the gate judges, and the fastest stretch of about five seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from platforms.job import Window
 
@@ -10,11 +11,15 @@ SHORTEST_S = 4.0
 """A stretch lasts at least so long. Windows are made to last five seconds; one may become a little shorter."""
 
 
-def judged_stretch(windows: Sequence[Window]) -> Window:
+def all_windows(windows: Sequence[Window]) -> Window:
+    """All windows of a run as one; there is at least one."""
+    return reduce(_joined, windows)
+
+
+def fastest_stretch(windows: Sequence[Window]) -> Window:
     """The stretch with the highest effective throughput, as one window. A run of less than two stretches is one.
 
-    Args:
-        windows: of a run, in order; at least one.
+    Others' work slows a run down and never speeds it up, so this says what the run was where it was disturbed least.
     """
     return max(stretches(windows), key=lambda stretch: stretch.samples / stretch.wall_s)
 
