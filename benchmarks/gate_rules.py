@@ -156,8 +156,7 @@ class Gate:
         self._changes = np.column_stack([self._changes, change])
         night = self._changes.shape[1] - 1
         first = max(night + 1 - WINDOW_NIGHTS, 0)
-        known = ~self._away
-        known[:, max(first, PIN_RUNS) :] = False
+        known = ~self._away & (np.arange(night) < np.maximum(self._level_from, PIN_RUNS)[:, None])
         fresh = noises(self._changes[:, :night], known, self._strictness)
         noise = _chosen(self.lasting, self._noise, fresh)
         window = np.median(self._changes[:, first:], axis=1)
@@ -216,7 +215,6 @@ def _chosen(which: Flags, one: Noises, other: Noises) -> Noises:
 
 def noises(changes: Floats, known: Flags, strictness: Strictness) -> Noises:
     """The noise of the known nights of many series; both are arrays of series x nights."""
-    known = known[:, : changes.shape[1]]
     order = np.argsort(~known, axis=1, kind="stable")
     runs = known.sum(axis=1)
     calm = np.take_along_axis(np.where(known, changes, np.nan), order, axis=1)[:, : int(runs.max())]

@@ -3,7 +3,8 @@
 A lasting loss begins when the last seven nights together are beyond their limit. From then on the noise is that of the
 runs before it, so a loss cannot widen its own limit. It ends when the seven nights are back within a part of the limit.
 All of it follows from the values of the runs. Only runs that repeats have called slow by chance or through a node are
-known from their stored verdicts.
+known from their stored verdicts. Runs since the last seven nights that were at the level are no noise either: if they
+are the beginning of a loss, it would hide itself.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Course:
 
     Attributes:
         runs: the eligible ones.
-        noise: at the pin's level, from the runs before the last seven nights, or before the loss that lasts.
+        noise: of the runs before the last seven nights that were at the pin's level.
         step_limit: of one run, as a positive fraction.
         losses: the lasting ones, in order.
         steps: of each run, whether it was beyond the limit of one run.
@@ -167,7 +168,7 @@ class _Walk:
         if not far and lasting is None:  # no limit is less than these: nothing has to be computed
             self.level_from = max(self.level_from, self._first_of_window())
             return
-        noise = lasting.noise if lasting is not None else self.noise_before(self._first_of_window())
+        noise = lasting.noise if lasting is not None else self.noise_before(self.level_from)
         self.steps[index] = change < -estimates.step_limit(noise)
         if lasting is not None:
             if window < -lasting.ends_above:
@@ -193,8 +194,7 @@ class _Walk:
     def course(self) -> Course:
         """What was found."""
         lasting = self._lasting()
-        first = self._first_of_window() if self.runs else 0
-        noise = lasting.noise if lasting is not None else self.noise_before(first)
+        noise = lasting.noise if lasting is not None else self.noise_before(self.level_from)
         return Course(
             runs=self.runs,
             noise=noise,

@@ -200,13 +200,13 @@ def test_a_small_lasting_loss_is_red_once_it_fills_the_window_and_until_it_is_go
 def test_the_limit_of_the_window_by_hand():
     past = [*nights(27), *nights(3, level=98.0, first=27)]
     verdict = verdict_on(run(30, 98.0), past)
-    scale = 0.007413 * (1 + 0.7 / math.sqrt(24))  # all 24 nights before the window
+    scale = 0.007413 * (1 + 0.7 / math.sqrt(23))  # the nights before the last seven at the level
     error = 1.2533 * scale * math.sqrt(1 / 7 + 1 / 20)
     assert (verdict.kind, verdict.limit) == (Kind.DRIFTED, pytest.approx(3 * error))
     assert verdict.change == pytest.approx(-0.0151)
     assert "median of 99.5 100.0 101.0 97.0 98.5 97.5 98.0" in verdict.text
     assert "0.47 % = sqrt(0.40^2 + 0.24^2) %" in verdict.text
-    assert "0.85 % = 0.74 %, the scaled MAD of 24 runs, x (1 + 0.7 / sqrt(24))" in verdict.text
+    assert "0.85 % = 0.74 %, the scaled MAD of 23 runs, x (1 + 0.7 / sqrt(23))" in verdict.text
     assert (verdict.level, verdict.scale) == (100.0, pytest.approx(scale))
 
 
