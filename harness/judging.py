@@ -119,6 +119,20 @@ class Judging:
         """The verdicts on a test once nothing of it is repeated any more."""
         return {metric: settled(verdict) for metric, verdict in verdicts.items()}
 
+    def failing(self, verdicts: Mapping[str, Verdict]) -> list[Verdict]:
+        """The verdicts that fail their test. The metrics of a run are one family: the first one lost most."""
+        failing = [verdict for verdict in verdicts.values() if self.fails(verdict)]
+        return sorted(failing, key=lambda verdict: (verdict.change or 0.0) / (verdict.limit or 1.0))
+
+    def text(self, failing: Sequence[Verdict]) -> str:
+        """The message of a failed test: all about the metric that lost most, and a line for each other one."""
+        first, *others = failing
+        if not others:
+            return first.text
+        judge_command = f"python -m reporting judge {shlex.quote(first.test)} {self._typed}".rstrip()
+        lines = [f"  {verdict.metric.replace('_', ' ')}: {verdict.short}" for verdict in others]
+        return "\n".join([first.text, f"Other metrics of the same run ({judge_command} says all of them):", *lines])
+
     def fails(self, verdict: Verdict) -> bool:
         """Whether a verdict fails its test."""
         unsure = verdict.blind or not verdict.pinned or verdict.kind is Kind.SUSPECT

@@ -121,10 +121,11 @@ class Suite:
                 verdicts = self.confirmations.confirmed(item.nodeid, verdicts)
             verdicts = self.judging.settled(verdicts)
             self.verdicts[item.nodeid] = verdicts
-            red = {metric: verdict for metric, verdict in verdicts.items() if self.judging.fails(verdict)}
+            red = self.judging.failing(verdicts)
             if red:
-                self.regressed[item.nodeid] = "; ".join(f"{metric}: {verdict.short}" for metric, verdict in red.items())
-                pytest.fail("\n\n".join(verdict.text for verdict in red.values()), pytrace=False)
+                shorts = [f"{verdict.metric}: {verdict.short}" for verdict in red]
+                self.regressed[item.nodeid] = "; ".join(shorts)
+                pytest.fail(self.judging.text(red), pytrace=False)
         if conclusion is not None and conclusion.fails:
             self.regressed[item.nodeid] = conclusion.short
             pytest.fail(conclusion.text, pytrace=False)

@@ -22,7 +22,7 @@ from platforms.config.schema import Unit
 from platforms.job import DEVICE_UNITS, WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
 from platforms.results import gates
 from platforms.results.log_reader import LogReader, Progress
-from reporting.history.run_facts import doubts_of
+from reporting.history.run_facts import doubts_of, explanations_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 60.0
@@ -345,7 +345,7 @@ def test_a_loop_of_somebody_else(tmp_path: Path, epochs: int, options: str, samp
     assert run.effective_throughput < 2000
 
 
-def test_the_words_of_the_doubts_are_those_of_the_jobs_own_warnings() -> None:
+def test_the_words_of_the_doubts_and_explanations_are_those_of_the_jobs_own_warnings() -> None:
     throttling = cgroups.Throttling(periods=100, throttled=50, throttled_s=1.0)
     counted = {
         "host": "n01",
@@ -363,7 +363,8 @@ def test_the_words_of_the_doubts_are_those_of_the_jobs_own_warnings() -> None:
     }
     warnings = contention.join([counted], on_cpu=True).warnings
     assert len(warnings) == 4
-    assert list(doubts_of({"warnings": warnings})) == ["not alone", "crowded", "throttled", "throttled"]
+    assert list(doubts_of({"warnings": warnings})) == ["not alone", "crowded"]
+    assert list(explanations_of({"warnings": warnings})) == ["throttled", "throttled"]
 
 
 def test_each_unit_of_layouts_is_a_device_that_models_can_train_on() -> None:

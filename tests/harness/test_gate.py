@@ -126,6 +126,25 @@ def test_a_regression_fails_its_test_and_is_kept_and_marked(series: RateSeries) 
     assert series.project.saved() == []
 
 
+def test_of_several_slow_metrics_the_one_that_lost_most_has_the_text_and_the_others_a_line_each(
+    series: RateSeries,
+) -> None:
+    path = series.project.path / "test_triad.py"
+    squared = '{"copy": (rate**2 / 100, "GB/s", "higher"), "rate"'
+    path.write_text(path.read_text().replace('{"rate"', squared))
+    series.past(CALM)
+    result = series.run(triad=85.0)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*: copy 72.2* is 27.* % below its pin*",
+            "Other metrics of the same run (python -m reporting judge *test_triad* says all of them):",
+            "  rate: -15.* % of 20, slower since *",
+        ]
+    )
+    assert result.stdout.str().count("How it was computed") == 1
+
+
 def test_an_equal_run_is_green(series: RateSeries) -> None:
     series.past(CALM)
     result = series.run("--benchmark-autosave", triad=99.0)
