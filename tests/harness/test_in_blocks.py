@@ -301,7 +301,7 @@ def test_a_program_that_measures_by_itself_is_compared(project: Project) -> None
     project.write("test_rate.py", LATENCY)
     result = project.pytest("--platform=here", "--ab=stack=new,old")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*test_rate*: latency, old against new: -9.1 % ?-9.*, -8.*?, 4 blocks on *"])
+    result.stdout.fnmatch_lines(["*test_rate*: latency, old against new: +9.1 % ?+8.*, +9.*?, 4 blocks on *"])
 
 
 @pytest.mark.parametrize(

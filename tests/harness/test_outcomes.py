@@ -400,13 +400,9 @@ def _running(project) -> list[str]:
 
 
 def test_the_warnings_of_a_test_that_records_nothing_are_shown(project):
-    project.job_test()
-    for name, old, new in (
-        ("program.py", '"warnings": []', '"warnings": ["not alone: others used 2 cores"]'),
-        ("test_mine.py", "    record(run)\n", ""),
-    ):
-        path = project.path / name
-        path.write_text(path.read_text().replace(old, new))
+    project.job_test("warning=not alone: others used 2 cores")
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("    record(run)\n", ""))
     result = project.pytest("-q")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["test_mine.py::test_it[[]local-1x1cpu[]]: not alone: others used 2 cores"])

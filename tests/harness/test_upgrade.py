@@ -68,7 +68,7 @@ def test_an_upgrade_of_two_nodes_has_a_verdict_after_one_session_before_and_one_
     assert main(["compare", "before", "after", site, *GROUPS]) == 1
     out = capsys.readouterr().out
     assert out.startswith("rate, mine-1x1cpu: -4.8 % [")
-    assert "cn1  97.85 / 100.00 = -2.15 %" in out
+    assert "cn1  97.85 / 100.00: -2.15 %" in out
     assert "control       +3.00 %, the geometric mean of 2 nodes" in out
     assert main(["compare", "before", "after", site]) == 0
     assert "no verdict: one session a side" in capsys.readouterr().out

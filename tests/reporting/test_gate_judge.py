@@ -280,6 +280,25 @@ def test_the_runs_of_a_loss_never_are_noise():
         assert "0.74 %, the scaled MAD of" in verdict.text
 
 
+def test_a_loss_that_is_just_within_its_limit_does_not_widen_it():
+    runs = [*nights(40), *nights(80, level=98.2, first=40)]
+    many = References(judged_tests=200)
+    young = verdict_on(runs[50], runs[:50], many)
+    old = verdict_on(runs[-1], runs[:-1], many)
+    assert (young.kind, old.kind) == (Kind.OK, Kind.OK)
+    assert old.limit == young.limit == pytest.approx(0.0194, abs=0.0003)
+    worse = [run(number, one.metrics[METRIC].value - 1) for number, one in enumerate(runs)][110:]
+    assert verdict_on(worse[-1], [*runs[:110], *worse[:-1]], many).red
+
+
+def test_the_limits_follow_the_number_of_tests_and_what_a_site_accepts():
+    past = nights(60)
+    few, many = (verdict_on(run(60, 100.0), past, References(judged_tests=count)) for count in (1, 200))
+    assert many.limit == pytest.approx(1.42 * few.limit, rel=0.01)
+    patient = References(judged_tests=200, false_reds_a_month=200.0)
+    assert verdict_on(run(60, 100.0), past, patient).limit == few.limit
+
+
 def test_a_second_loss_has_a_date_of_its_own():
     runs = [*nights(40), *nights(20, 94.0, 40), *nights(15, first=60), *nights(12, 96.0, 75)]
     verdicts = replay(runs)
