@@ -7,9 +7,10 @@ in 150 nights without any change, and `ever` the series that are red in any of t
 within six nights of the loss, `green` the nights that are not red from a week after the first red one until the repair,
 and `cleared` the series that were red in the last night of the loss and are green within six nights of its repair.
 
-Then the same loss of 4 % with the limits of larger sites. A table is of the windows of a run: which loss of the whole run, and of its fastest stretch, some troubles make,
-and whether the gate finds them. The last line is of a site: 200 series of ten platforms, of which each has a noise that
-its series share, with the limits that the site's budget of one false red a month gives.
+Then the same loss of 4 % with the limits of larger sites. The next table is of the windows of a run: which loss of the
+whole run, and of its fastest stretch, some troubles make, and whether the gate finds them. The last line is of a site:
+200 series of ten platforms, of which each has a noise that its series share, with the limits that the site's budget of
+one false red a month gives.
 
 Prints Markdown. Exit code 1: a promise of docs/gate.md is missed.
 """
