@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from reporting.gate import estimates
@@ -174,7 +174,7 @@ class _Walk:
             if window < -lasting.ends_above:
                 self._lose(lasting.first, index)
                 return
-            self.losses[-1] = _ended(lasting, index)
+            self.losses[-1] = replace(lasting, last=index)
             self._lose(lasting.first, index)
             self.level_from = self._first_of_window()
             return
@@ -184,9 +184,8 @@ class _Walk:
             self.losses.append(Loss(first, index, found.limit, noise))
             self._lose(first, index)
             return
-        if found is not None and window > found.limit:
-            self.away[index] = True
-        if self.steps[index]:
+        improved = found is not None and window > found.limit
+        if improved or self.steps[index]:
             self.away[index] = True
         if found is None or abs(window) <= RETURN * found.limit:
             self.level_from = max(self.level_from, self._first_of_window())
@@ -251,11 +250,9 @@ class _Walk:
         if not self.runs or not self._is_judged():
             return None
         runs = self._in_window()
-        pin_error = (
-            estimates.error_of_median(noise, self.pin.runs)
-            if self.pin.acceptance is None
-            else self.pin.acceptance.error
-        )
+        pin_error = estimates.error_of_median(noise, self.pin.runs)
+        if self.pin.acceptance is not None:
+            pin_error = self.pin.acceptance.error
         error = estimates.standard_error_of_change(noise, len(runs), pin_error)
         value = median([run.value for run in runs])
         return RecentNights(
@@ -271,10 +268,6 @@ class _Walk:
     def _start(self, found: float) -> int:
         """Where a loss began: an index. It is not looked for before the last seven nights that were at the level."""
         return start_from(self.series, self.runs[: len(self.away)], self.changes, self.level_from, found)
-
-
-def _ended(loss: Loss, last: int) -> Loss:
-    return Loss(loss.first, loss.seen, loss.limit, loss.noise, last)
 
 
 def start_from(series: Series, runs: Sequence[RunValue], changes: Sequence[float], earliest: int, found: float) -> int:
