@@ -268,7 +268,7 @@ meter.finish()
 @pytest.mark.parametrize(
     ("sample_s", "options", "warns"),
     [
-        (0.06, ", windows=3, steps_per_window=25", True),  # four workers read a batch in 0.015 s, a step takes 0.01 s
+        (0.15, ", windows=3, steps_per_window=25", True),  # four workers read a batch in 0.04 s, a step takes 0.01 s
         (0.001, ", windows=3, steps_per_window=25", False),
         (0.001, "", False),  # windows until the pass ends, where nothing is left to read
     ],
