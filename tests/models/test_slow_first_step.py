@@ -70,11 +70,11 @@ def test_the_windows_are_not_served_from_what_a_slow_first_step_let_wait(
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
-@pytest.mark.parametrize(("first_step", "loader_s", "lasting_s"), [(1, 0.2, 0.2), (4, 0.2, 0.2), (4, 0.05, 0.1)])
+@pytest.mark.parametrize(("first_step", "loader_s", "lasting_s"), [(1, 0.6, 0.6), (4, 0.6, 0.6), (4, 0.15, 0.3)])
 def test_two_windows_of_one_step_have_the_rate_that_lasts(
     kind: str, first_step: int, loader_s: float, lasting_s: float, tmp_path: Path
 ) -> None:
-    """A step takes 0.1 s. What the loader has read before the windows is read again within them."""
+    """A step takes 0.3 s. What the loader has read before the windows is read again within them."""
     data = Slow(1)
     data.sample_s = loader_s
     sampler = StepSampler(len(data), local_batch=1, rank=0, world=1, accumulation=1, seed=0)
@@ -87,10 +87,10 @@ def test_two_windows_of_one_step_have_the_rate_that_lasts(
         windows = {"warmup_steps": 1, "windows": 2, "steps_per_window": 1}
         meter = Meter(samples=1, wire=Wire(fd=file.fileno()), folder=None, **windows)
         for step, _ in enumerate(meter.steps(loader)):
-            time.sleep(0.1 if step else first_step * 0.1)
+            time.sleep(0.3 if step else first_step * 0.3)
         assert meter.finish() == 0
     for window in meter._closed:
-        assert window["wall_s"] > 0.95 * lasting_s
+        assert window["wall_s"] > 0.85 * lasting_s
         stall_s = window["wall_s"] - window["busy"][0]
-        assert abs(window["wait"][0] - stall_s) < 0.02  # the identity holds: what was read again is waiting for data
-    assert sum(window["wall_s"] for window in meter._closed) < 2 * lasting_s + 0.1  # and nothing is counted twice
+        assert abs(window["wait"][0] - stall_s) < 0.15  # the identity holds: what was read again is waiting for data
+    assert sum(window["wall_s"] for window in meter._closed) < 2 * lasting_s + 0.3  # and nothing is counted twice
