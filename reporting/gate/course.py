@@ -2,14 +2,15 @@
 
 A lasting loss begins when the last seven nights together are beyond their limit. From then on the noise is that of the
 runs before it, so a loss cannot widen its own limit. It ends when the seven nights are back within a part of the limit.
-All of it follows from the values of the runs. Only runs that repeats have called slow by chance or through a node are
-known from their stored verdicts. Runs since the last seven nights that were at the level are no noise either: if they
-are the beginning of a loss, it would hide itself.
+All of it follows from the values of the runs, and from two things that their stored verdicts say: which runs repeats
+have called slow by chance or through a node, and with which limit a loss was red when limits were narrower than today.
+Runs since the last seven nights that were at the level are no noise: if they begin a loss, it would hide itself.
 """
 
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -179,9 +180,10 @@ class _Walk:
             self.level_from = self._first_of_window()
             return
         found = self._recent_nights(noise)
-        if found is not None and window < -found.limit:
+        limit = self._limit_then(run) or (math.inf if found is None else found.limit)
+        if window < -limit:
             first = self._start(window)
-            self.losses.append(Loss(first, index, found.limit, noise))
+            self.losses.append(Loss(first, index, limit, noise))
             self._lose(first, index)
             return
         improved = found is not None and window > found.limit
@@ -189,6 +191,18 @@ class _Walk:
             self.away[index] = True
         if found is None or abs(window) <= RETURN * found.limit:
             self.level_from = max(self.level_from, self._first_of_window())
+
+    def _limit_then(self, run: RunValue) -> float | None:
+        """The limit with which the last seven nights were red when this run was judged, beside the same level.
+
+        A site that judges more tests from then on has wider limits, and these end no red.
+        """
+        said = run.said(self.series.metric)
+        was_red = said.get("kind") in (Kind.DRIFTED, Kind.ACKNOWLEDGED)
+        limit, level = said.get("limit"), said.get("level")
+        if not was_red or limit is None or level is None or not math.isclose(level, self.pin.level, rel_tol=1e-6):
+            return None
+        return float(limit)
 
     def course(self) -> Course:
         """What was found."""

@@ -32,9 +32,8 @@ RIGHT = "If the new level is right from now on"
 WRONG = "If it is wrong and will be mended"
 COLUMN = 16
 MOST_DECIMALS = 9
-COMES_AND_GOES = (
-    0.5  # of the loss of all windows: if the fastest stretch lost less, the loss is no lasting one in a run
-)
+COMES_AND_GOES = 0.5
+"""Of the loss of all windows: if the fastest stretch lost less, the loss does not last through a run."""
 
 
 @dataclass(frozen=True)
@@ -232,8 +231,11 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
 def _step_limit(comparison: Comparison) -> str:
     """Where the limit of one run comes from."""
     rule = f"{estimates.STEP_SCALES:g} x scale, at least {100 * estimates.LEAST_STEP:g} %"
-    if comparison.noise.tail == comparison.course.step_limit:
-        rule = "the largest losses of earlier runs that were chance"
+    tail = comparison.noise.tail
+    if tail == comparison.course.step_limit:
+        rule = "the loss that chance alone seldom exceeds in this series"
+        if tail == estimates.UNKNOWN_TAIL:
+            rule = f"{100 * tail:.0f} % until enough runs show what chance alone exceeds, as the site has many tests"
     if comparison.step_limit < comparison.course.step_limit:
         return f"{RETURN:g} x ({rule}), since the run before was red"
     return rule

@@ -89,6 +89,7 @@ def replay(
             decision = decide({verdict.metric: verdict.suspect}, [again], Place(has_one_node=True))
             verdict = confirmed(verdict, decision.confirmations[verdict.metric])
         verdicts.append(verdict)
-        stored = {verdict.metric: {"kind": verdict.kind, "red": verdict.red}}
+        said = {"kind": verdict.kind, "red": verdict.red, "limit": verdict.limit, "level": verdict.level}
+        stored = {verdict.metric: said}
         past.append(Envelope(**{**vars(current), "verdicts": stored}))
     return verdicts

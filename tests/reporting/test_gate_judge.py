@@ -291,6 +291,20 @@ def test_a_loss_that_is_just_within_its_limit_does_not_widen_it():
     assert verdict_on(worse[-1], [*runs[:110], *worse[:-1]], many).red
 
 
+def test_a_red_does_not_end_because_the_site_judges_more_tests_from_then_on():
+    runs = [*nights(40), *nights(30, level=98.3, first=40)]
+    stored = []
+    for one, verdict in zip(runs[:60], replay(runs[:60]), strict=True):
+        said = {"kind": verdict.kind, "red": verdict.red, "limit": verdict.limit, "level": verdict.level}
+        stored.append(dataclasses.replace(one, verdicts={METRIC: said}))
+    many = References(judged_tests=200)
+    assert verdict_on(runs[60], runs[:60], many).kind is Kind.OK  # beyond no limit of such a site
+    verdict = verdict_on(runs[60], stored, many)
+    assert (verdict.kind, verdict.since) == (Kind.DRIFTED, night(40))
+    other = dataclasses.replace(accepted(98.3, night(40)), judged_tests=200)
+    assert verdict_on(runs[60], stored, other).kind is Kind.OK  # it was a loss from another level
+
+
 def test_the_limits_follow_the_number_of_tests_and_what_a_site_accepts():
     past = nights(60)
     few, many = (verdict_on(run(60, 100.0), past, References(judged_tests=count)) for count in (1, 200))
