@@ -2,13 +2,16 @@
 
     python benchmarks/house.py [FOLDER ...] [--places]
 
-FOLDER is a checkout of this or of any other Python project (default: this checkout). Prints a Markdown table, then each
-name that several classes or modules share. `--places` also prints where everything else stands that the table counts.
+FOLDER is a checkout of this or of any other Python project (default: this checkout). Prints a Markdown table, then the
+weight of each top-level package, then each name that several classes or modules share. `--places` also prints where
+everything else stands that the table counts.
 
 What is measured
 - Source: the `.py` files of all top-level folders except NOT_SOURCE, without tests. A FOLDER that is itself a package
   is measured alone.
 - Lines are physical lines. "/1000" means for each 1,000 lines of source. p95 is the value that 95 % do not exceed.
+- Lines of code are those that hold code: no blank line, no comment, no docstring. Words of docs are what `wc -w` counts
+  in the pages at the top and in `docs`, without CHANGELOG.md.
 - A function's length runs from `def` to its last line, with its docstring and nested functions, without decorators.
 - Complexity is cyclomatic. It counts what radon counts, nested functions included; B ends at 10.
 - A parallel assignment assigns a tuple to a tuple of the same length, two or more: `a, b = x(), y()`.
@@ -47,6 +50,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LONG_FUNCTION = 40  # lines
 LONG_INIT = 40  # lines
+LONG_CODE_LINE = 100  # characters
 HIGHEST_B = 10  # of cyclomatic complexity
 LONG_DOC_LINE = 120  # characters
 
@@ -56,6 +60,18 @@ PRIVATE_WORDS = "anew anybody everybody nobody somebody told whoever whomever"
 FRAGMENT_OPENINGS = (
     "how that what whatever when where wherever whether which who whoever whom whose why "
     "after as at before between by for from if in of on since than through to under unless until while with without"
+)
+
+NO_CODE = frozenset(
+    [
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENCODING,
+        tokenize.ENDMARKER,
+    ]
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -82,6 +98,10 @@ class Module:
         return len(self.text.splitlines())
 
     @property
+    def package(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
 
@@ -91,9 +111,27 @@ class Module:
     def functions(self) -> list[Function]:
         return [node for node in self.nodes if isinstance(node, Function)]
 
+    @cached_property
+    def tokens(self) -> list[tokenize.TokenInfo]:
+        return list(tokenize.generate_tokens(io.StringIO(self.text).readline))
+
     def comments(self) -> int:
-        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
-        return sum(token.type == tokenize.COMMENT for token in tokens)
+        return sum(token.type == tokenize.COMMENT for token in self.tokens)
+
+    def code_lines(self) -> int:
+        lines: set[int] = set()
+        for token in self.tokens:
+            if token.type not in NO_CODE:
+                lines.update(range(token.start[0], token.end[0] + 1))
+        for node in self.nodes:
+            if (
+                isinstance(node, Function | ast.ClassDef | ast.Module)
+                and ast.get_docstring(node, clean=False) is not None
+            ):
+                docstring = node.body[0]
+                assert docstring.end_lineno is not None
+                lines.difference_update(range(docstring.lineno, docstring.end_lineno + 1))
+        return len(lines)
 
 
 @dataclass(frozen=True)
@@ -324,7 +362,7 @@ class Rooms(NamedTuple):
 def read_rooms(project: Project) -> Rooms:
     """The rooms of the largest package."""
     package = largest_package(project)
-    modules = {module.name: module for module in project.modules if module.name.partition(".")[0] == package}
+    modules = {module.name: module for module in project.modules if module.package == package}
     targets: dict[str, set[str]] = {room_of(module): set() for module in modules.values()}
     for module in modules.values():
         for imported in imported_modules(module, modules):
@@ -338,7 +376,7 @@ def read_rooms(project: Project) -> Rooms:
 def largest_package(project: Project) -> str:
     lines: dict[str, int] = defaultdict(int)
     for module in project.modules:
-        lines[module.name.partition(".")[0]] += module.lines
+        lines[module.package] += module.lines
     return max(lines, key=lambda package: lines[package])
 
 
@@ -443,8 +481,18 @@ def toml_contracts(path: Path) -> list[int]:
     return [len(contract["layers"]) for contract in contracts if "layers" in contract]
 
 
+def doc_pages(folder: Path) -> list[Path]:
+    return [*folder.glob("*.md"), *(folder / "docs").rglob("*.md")]
+
+
+def doc_words(folder: Path) -> str:
+    pages = [page for page in doc_pages(folder) if page.name != "CHANGELOG.md"]
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    return f"{len(pages)} / {words:,}"
+
+
 def long_doc_lines(folder: Path) -> str:
-    pages = [*folder.glob("*.md"), *(folder / "docs").rglob("*.md")]
+    pages = doc_pages(folder)
     lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
     return f"{sum(len(line) > LONG_DOC_LINE for line in lines)} / {len(lines):,}"
 
@@ -471,6 +519,7 @@ def figures(project: Project) -> dict[str, str]:
     rooms = read_rooms(project)
     return {
         "source files / lines": f"{len(project.modules)} / {project.lines:,}",
+        "lines of code": f"{sum(module.code_lines() for module in project.modules):,}",
         "lines of a module: median / p95 / max": distribution(module.lines for module in project.modules),
         "lines of a function: median / p95 / max": distribution(length(function) for function in functions),
         "functions above complexity B /1000": project.per_1000(len(complex_functions(project))),
@@ -488,6 +537,7 @@ def figures(project: Project) -> dict[str, str]:
         "cycles of rooms": str(len(rooms.cycles)),
         "floors": str(rooms.floors),
         "rows of the longest layer contract / of all": layer_rows(project.folder),
+        "pages of docs / their words": doc_words(project.folder),
         f"lines of docs longer than {LONG_DOC_LINE} characters / of all": long_doc_lines(project.folder),
     }
 
@@ -496,10 +546,48 @@ def homonym_counts(homonyms: Mapping[str, Sequence[str]]) -> str:
     return f"{len(homonyms)} / {sum(len(places) for places in homonyms.values())}"
 
 
+def package_weight(package: Project) -> list[str]:
+    code = sum(module.code_lines() for module in package.modules)
+    long = sum(len(line) > LONG_CODE_LINE for module in package.modules for line in module.text.splitlines())
+    return [
+        f"{package.lines:,}",
+        f"{code:,}",
+        package.per_1000(package.count(ast.IfExp)),
+        package.per_1000(package.count(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)),
+        package.per_1000(long),
+        package.per_1000(sum(module.comments() for module in package.modules)),
+    ]
+
+
+def print_packages(project: Project) -> None:
+    modules_by_package: dict[str, list[Module]] = defaultdict(list)
+    for module in project.modules:
+        modules_by_package[module.package].append(module)
+    rows = [
+        [
+            f"package of {project.folder.name}",
+            "lines",
+            "of code",
+            "conditional expressions /1000",
+            "comprehensions /1000",
+            f"lines longer than {LONG_CODE_LINE} /1000",
+            "comments /1000",
+        ]
+    ]
+    for name, modules in sorted(modules_by_package.items()):
+        rows.append([name, *package_weight(Project(project.folder, modules))])
+    print()
+    print_rows(rows)
+
+
 def print_table(projects: Sequence[Project]) -> None:
     columns = [figures(project) for project in projects]
     rows = [["", *(project.folder.name for project in projects)]]
     rows += [[label, *(column[label] for column in columns)] for label in columns[0]]
+    print_rows(rows)
+
+
+def print_rows(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     for number, row in enumerate(rows):
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
@@ -531,6 +619,7 @@ def main() -> None:
     projects = [read_project(folder) for folder in options.folders]
     print_table(projects)
     for project in projects:
+        print_packages(project)
         print_homonyms(project)
         if options.places:
             print_places(project)

@@ -57,6 +57,13 @@ def test_a_function_is_as_long_as_its_lines_from_def_to_the_last(tmp_path):
     assert figures["lines of a function: median / p95 / max"] == "4 / 6 / 6"
 
 
+def test_a_line_of_code_is_neither_blank_nor_comment_nor_docstring(tmp_path):
+    text = '"""Module.\n\nMore."""\n\n# why\nX = """\ntext\n"""\n\n\ndef f():\n    """Text."""\n    return X  # why\n'
+    read = project(tmp_path, core=text)
+    assert house.figures(read)["lines of code"] == "5"
+    assert house.package_weight(read)[:2] == ["13", "5"]
+
+
 def test_a_function_is_long_above_40_lines(tmp_path):
     text = "".join(f"def f{lines}():\n" + "    pass\n" * (lines - 1) for lines in (40, 41))
     assert house.long_functions(project(tmp_path, core=text)) == ["app/core.py:41: f41, 41 lines"]
