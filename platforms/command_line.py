@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from platforms.job import BenchError
+from platforms.job import BenchError, RefusedError
+
+# What is gone, and what to type in its place: answered for one release. An entry names the program, the command and, if
+# only that is gone, the option.
+GONE: Mapping[tuple[str, ...], str] = {
+    ("python -m platforms", "init", "--diff"): (
+        "write a second file and compare: mkdir /tmp/now && python -m platforms init NAME … --site=/tmp/now; "
+        "diff site/platforms/NAME.yaml /tmp/now/platforms/NAME.yaml"
+    ),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -75,6 +84,7 @@ def run(program: Program, arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until we end)
     try:
+        _refuse_what_is_gone(program.typed, words)
         options = parsed(program, words)
         code = int(program.module_of(options.command).main(options))
         sys.stdout.flush()  # here, so that a closed pipe is handled below
@@ -92,6 +102,12 @@ def run(program: Program, arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     return code
+
+
+def _refuse_what_is_gone(typed: str, words: Sequence[str]) -> None:
+    for (program, command, *option), instead in GONE.items():
+        if typed == program and words[:1] == [command] and set(option) <= set(words):
+            raise RefusedError(f"`{' '.join([program, command, *option])}` is gone; {instead}")
 
 
 def _grouped(program: Program) -> str:

@@ -1,10 +1,9 @@
-"""`python -m platforms init NAME`: writes a platform's file from the machine's answers, or shows what has changed."""
+"""`python -m platforms init NAME`: writes a platform's file from the machine's answers."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import difflib
 import os
 import shlex
 import tempfile
@@ -13,11 +12,11 @@ from pathlib import Path
 
 from platforms import atomic_file, checkout
 from platforms.commands import enable
-from platforms.config import draft, loading, schema, yaml_lines
+from platforms.config import draft, schema, yaml_lines
 from platforms.config.draft import DraftRequest
 from platforms.config.values import mark
 from platforms.job import RefusedError
-from platforms.schedulers import FILE_KEYS, SCHEDULERS, backend_named, backend_of
+from platforms.schedulers import FILE_KEYS, SCHEDULERS, backend_named
 
 # Options for schedulers: each backend names those that it takes.
 OF_SCHEDULERS = ("ssh", "transport", "ssh_config", "partition", "kubeconfig", "context", "namespace", "product")
@@ -39,23 +38,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", metavar="NS", help="of the cluster (default: the context's own)")
     parser.add_argument("--product", metavar="P", help="which of the cluster's devices, as its nodes' labels call them")
     parser.add_argument("--force", action="store_true", help="overwrite the file that is there")
-    parser.add_argument("--diff", action="store_true", help="show what the machine says now that the file does not")
     parser.add_argument("--enable", action="store_true", help="write NAME under `enabled:` in site.yaml, too")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the file, or show what has changed. Returns 1 when --diff found something. Raises BenchError."""
+    """Write the file, and say what to type next. Raises BenchError."""
     _check(options)
     site = checkout.site_folder(options.site)
-    if options.diff:
-        return show_changes(options, site)
     path = site / "platforms" / f"{options.name}.yaml"
     if not path.exists() or options.force:
         _write(options, site, path)
     elif options.enable:
         print(f"{path}: is there already and stays as it is")
     else:
-        hint = "--force overwrites it, --diff compares it with the machine, --enable only enables it"
+        hint = "--force overwrites it, --enable only enables it"
         raise RefusedError(f"{path}: is there already ({hint})")
     if options.enable:
         print(f"{enable.write(site, add=[options.name])}: {options.name} is enabled")
@@ -188,28 +184,3 @@ def _print_next(options: argparse.Namespace, site: Path) -> None:
         print(f"  {enable.command('enable', [name], site)}")
     print(f"  python -m platforms prepare {name} --size smoke{more}")
     print(f"  pytest -m {name} --size smoke{more}")
-
-
-# --- what has changed ------------------------------------------------------------------------------------------------
-
-
-def show_changes(options: argparse.Namespace, site: Path) -> int:
-    """Print a unified diff from the file's values to the machine's. Returns 1 when there is one."""
-    settings, platforms = checkout.load(site)
-    platform = checkout.find(options.name, platforms)
-    if platform.scheduler not in drafting():
-        raise RefusedError(
-            f"{platform.source}: init can ask {', '.join(drafting())}, and not scheduler {platform.scheduler}: compare "
-            f"the file by hand, and try it with python -m platforms doctor {platform.name} --node"
-        )
-    substitute = loading.substitution(settings.values, os.environ, [])
-    file = draft.flat(yaml_lines.read(platform.source, substitute).value or {})
-    request = DraftRequest(platform.name, _given(options), platform=platform, file=file)
-    drafted = backend_of(platform).draft(request)
-    old, new = draft.differences(drafted.lines, file)
-    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{drafted.where} now", lineterm="", n=0))
-    if not changes:
-        print(f"{platform.source}: {drafted.where} says the same")
-        return 0
-    print("\n".join(changes))
-    return 1

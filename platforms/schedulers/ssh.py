@@ -86,11 +86,11 @@ class SshBackend(Backend):
         return tuple(node.name for node in self.nodes(platform))
 
     def draft(self, request: DraftRequest) -> Draft:
-        from platforms.schedulers.machine_draft.draft import draft_machine
+        from platforms.schedulers import machine_draft
 
-        if request.platform is None and "ssh" not in request.options:
+        if "ssh" not in request.options:
             raise RefusedError("--scheduler ssh needs --ssh HOST; this machine is the platform `local` already")
-        return draft_machine(request, "ssh")
+        return machine_draft.draft_alone(request)
 
     def live_jobs(self) -> LiveJobs:
         from platforms.schedulers.work_dir import listing

@@ -13,7 +13,8 @@ import pytest
 
 from platforms import checkout
 from platforms.__main__ import main
-from platforms.schedulers import SCHEDULERS
+from platforms.config import schema
+from platforms.schedulers import FILE_KEYS, SCHEDULERS
 from tests.harness.conftest import Project
 from tests.pbs import fake_path
 from tests.waiting import until
@@ -59,14 +60,13 @@ def site(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return Site(project, capsys)
 
 
-def test_init_writes_a_file_that_loads_and_diff_finds_nothing_new(site: Site) -> None:
+def test_init_writes_a_file_that_loads(site: Site) -> None:
     code, printed = site.types("init", "it", "--scheduler", "pbs", "--enable")
     assert code == 0, printed
     written = (site.project.path / "site/platforms/it.yaml").read_text()
     assert "scheduler: pbs" in written
     assert "queue: workq" in written
-    code, printed = site.types("init", "it", "--diff")
-    assert (code, printed) == (0, f"{site.project.path}/site/platforms/it.yaml: this machine says the same\n")
+    schema.load_platforms([site.project.path / "site/platforms"], schedulers=FILE_KEYS)
 
 
 def test_its_own_keys_are_checked_with_their_lines(site: Site) -> None:

@@ -87,7 +87,7 @@ class PbsBackend(Backend):
         host = request.options.get("ssh")
         reach = {"transport": "openssh", "host": host} if host else {}
         keys = {"name": request.name, "scheduler": "pbs", "device": "cpu", "layouts": {"default": ("1x1",)}, **reach}
-        transport = transports.connect(request.platform or Platform.model_validate(keys))
+        transport = transports.connect(Platform.model_validate(keys))
         result = transport.run(["sh", "-c", "echo $HOME; qstat -Q | awk 'NR > 2 { print $1 }'"], timeout_s=LIMIT_S)
         home, *queues = result.stdout.decode().split()
         lines = [DraftLine(("scheduler",), "pbs", "qstat")]
@@ -98,8 +98,7 @@ class PbsBackend(Backend):
             DraftLine(("layouts", "default"), "[1x1]", "TODO nodes x devices of a node"),
         ]
         if queues:
-            origin = f"qstat -Q: {', '.join(queues)}"
-            lines.append(DraftLine(("pbs", "queue"), queues[0], origin, fits=lambda written: written in queues))
+            lines.append(DraftLine(("pbs", "queue"), queues[0], f"qstat -Q: {', '.join(queues)}"))
         return Draft(transport.where, lines)
 
 

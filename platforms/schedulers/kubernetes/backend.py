@@ -96,9 +96,9 @@ class KubernetesBackend(Backend):
         return f"kubectl cordon {shlex.quote(node)}"
 
     def draft(self, request: DraftRequest) -> Draft:
-        from platforms.schedulers.kubernetes.draft.draft import draft_cluster
+        from platforms.schedulers.kubernetes.draft import draft
 
-        return draft_cluster(request)
+        return draft.draft(request)
 
     def doctor_steps(self, visit: Visit) -> Sequence[Step]:
         from platforms.schedulers.kubernetes.doctor import steps

@@ -76,9 +76,9 @@ class SlurmBackend(Backend):
         return node_states.drain_command(node, reason)
 
     def draft(self, request: DraftRequest) -> Draft:
-        from platforms.schedulers.machine_draft.draft import draft_machine
+        from platforms.schedulers.slurm import draft
 
-        return draft_machine(request, "slurm")
+        return draft.draft(request)
 
     def live_jobs(self) -> LiveJobs:
         from platforms.schedulers.slurm import queries

@@ -1,9 +1,9 @@
-"""Asks a cluster what it is made of: kinds of nodes, queues, quotas, claims, storage and priority classes."""
+"""Asks a cluster what it is made of: kinds of nodes, queues, claims and storage classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.config.loading import nearest
@@ -11,25 +11,8 @@ from platforms.config.schema import Unit
 from platforms.config.values import quantity_of
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.resources import (
-    CLAIMS,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    QUOTAS,
-    STORAGE_CLASSES,
-    Resource,
-)
-from platforms.schedulers.kubernetes.objects.capacity import (
-    ClusterNode,
-    Limit,
-    Taint,
-    covered,
-    node_of,
-    queue_limits,
-    quota_limits,
-    range_limits,
-)
+from platforms.schedulers.kubernetes.api.resources import CLAIMS, NAMESPACES, NODES, STORAGE_CLASSES, Resource
+from platforms.schedulers.kubernetes.objects.capacity import ClusterNode, Taint, node_of
 from platforms.schedulers.kubernetes.status import kueue
 
 Object = Mapping[str, Any]
@@ -38,10 +21,8 @@ UNITS: Mapping[str, Unit] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu", "gra
 MIG = "nvidia.com/mig-"  # with the strategy `mixed` a slice is a resource of its own
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 IPU_GROUP = "graphcore.ai"
-PRIORITIES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
 _CONTROL = "node-role.kubernetes.io/"  # the taint of nodes that run the control plane
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-_ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 @dataclass(frozen=True)
@@ -58,11 +39,11 @@ class Pool:
         taints: those that all of the nodes have.
     """
 
-    resource: str
-    product: str
-    label: str
-    count: int
-    nodes: int = 1
+    resource: str = ""
+    product: str = ""
+    label: str = ""
+    count: int = 0
+    nodes: int = 0
     cpu: float = 0.0
     memory: float = 0.0
     taints: tuple[Taint, ...] = ()
@@ -71,25 +52,14 @@ class Pool:
     def unit(self) -> Unit:
         return unit_of(self.resource) or "cpu"
 
+    @property
+    def is_mig(self) -> bool:
+        """Whether its devices are parts of GPUs."""
+        return "MIG" in self.product or self.resource.startswith(MIG)
+
     def __str__(self) -> str:
         devices = f"{self.count} x {self.product or self.resource}" if self.count else "no devices"
-        nodes = "nodes" if self.nodes > 1 else "node"
-        return f"{devices} on {self.nodes} {nodes}"
-
-
-@dataclass(frozen=True)
-class Queue:
-    """A LocalQueue of Kueue in the namespace.
-
-    Attributes:
-        away: why it takes no jobs now; empty if it takes them.
-        covers: the resources of which its ClusterQueue has any; None where that may not be seen.
-    """
-
-    name: str
-    cluster_queue: str
-    away: str = ""
-    covers: frozenset[str] | None = None
+        return f"{devices} on {self.nodes} {'nodes' if self.nodes > 1 else 'node'}"
 
 
 @dataclass(frozen=True)
@@ -99,8 +69,6 @@ class Claim:
     name: str
     modes: tuple[str, ...]
     size: float
-    phase: str
-    storage_class: str
 
 
 @dataclass(frozen=True)
@@ -112,12 +80,10 @@ class StorageClass:
 
 @dataclass(frozen=True)
 class ClusterInventory:
-    """The nodes, queues, quotas, claims and classes of a cluster, as far as the user may see them.
+    """The nodes, queues, claims and storage classes of a cluster, as far as the user may see them.
 
     Attributes:
-        limits: what the quotas of the namespace and of its queue allow.
-        largest: what LimitRanges allow one pod.
-        security: the Pod Security Standard that the namespace enforces; empty where none is known.
+        queues: the LocalQueues of the namespace, each with its ClusterQueue.
         kueue: the version of Kueue's API; empty without Kueue.
         hidden: the server's refusal for each kind of object (its plural) that the user may not see.
     """
@@ -127,27 +93,12 @@ class ClusterInventory:
     namespace: str
     version: str = ""
     pools: tuple[Pool, ...] = ()
-    queues: tuple[Queue, ...] = ()
-    limits: tuple[Limit, ...] = ()
-    largest: tuple[Limit, ...] = ()
+    queues: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     classes: tuple[StorageClass, ...] = ()
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    default_priority: str = ""
-    security: str = ""
     kueue: str = ""
     ipu_jobs: bool = False
     hidden: Mapping[str, str] = field(default_factory=dict)
-
-    def limit(self, *resources: str) -> Limit | None:
-        """The least that quotas allow of a resource at the same time."""
-        limits = [limit for limit in self.limits if limit.resource in resources]
-        return min(limits, key=lambda limit: limit.most, default=None)
-
-    def largest_of(self, resource: str) -> Limit | None:
-        """The most of a resource that one pod may ask for."""
-        limits = [limit for limit in self.largest if limit.key == resource]
-        return min(limits, key=lambda limit: limit.most, default=None)
 
 
 def unit_of(resource: str) -> Unit | None:
@@ -171,64 +122,34 @@ def ask(client: Client) -> ClusterInventory:
             hidden[resource.plural] = error.message
             return []
 
+    _refuse_missing_namespace(client)
     version = kueue.version(client.served_versions(kueue.GROUP))
-    queues: list[Queue] = []
-    queue_quotas: tuple[Limit, ...] = ()
+    queues = {}
     if version:
-        queues, queue_quotas = _ask_kueue(client, f"{kueue.GROUP}/{version}", list_visible, hidden)
-    priorities = {}
-    default_priority = ""
-    for priority_class in list_visible(PRIORITIES):
-        name = _name(priority_class)
-        if not name.startswith("system-"):
-            priorities[name] = priority_class.get("value", 0)
-        if priority_class.get("globalDefault") and not default_priority:
-            default_priority = name
+        for queue in list_visible(client.resource(f"{kueue.GROUP}/{version}", "LocalQueue")):
+            queues[_name(queue)] = str(queue["spec"]["clusterQueue"])
+    claims = [claim for claim in list_visible(CLAIMS) if (claim.get("status") or {}).get("phase") != "Lost"]
     return ClusterInventory(
         client.where,
         client.context,
         client.namespace,
         version=client.version(),
-        security=_security(client, hidden),
         pools=pools(map(node_of, list_visible(NODES))),
-        queues=tuple(queues),
-        limits=(*quota_limits(list_visible(QUOTAS)), *queue_quotas),
-        largest=range_limits(list_visible(LIMIT_RANGES)),
-        claims=tuple(map(_claim, list_visible(CLAIMS))),
+        queues=queues,
+        claims=tuple(map(_claim, claims)),
         classes=tuple(map(_class, list_visible(STORAGE_CLASSES))),
-        priorities=priorities,
-        default_priority=default_priority,
         kueue=version or "",
         ipu_jobs=bool(client.served_versions(IPU_GROUP)),
         hidden=hidden,
     )
 
 
-def _ask_kueue(
-    client: Client, group: str, list_visible: Callable[[Resource], list[dict[str, Any]]], hidden: dict[str, str]
-) -> tuple[list[Queue], tuple[Limit, ...]]:
-    """Ask for the namespace's LocalQueues, and for the limits of the ClusterQueue when there is only one of them."""
-    queues = [_queue(queue) for queue in list_visible(client.resource(group, "LocalQueue"))]
-    if len(queues) != 1:
-        return queues, ()
+def _refuse_missing_namespace(client: Client) -> None:
     try:
-        cluster_queue = client.get(client.resource(group, "ClusterQueue"), queues[0].cluster_queue)
-    except ApiError as error:
-        hidden["clusterqueues"] = error.message
-        return queues, ()
-    return [replace(queues[0], covers=covered(cluster_queue))], queue_limits(cluster_queue)
-
-
-def _security(client: Client, hidden: dict[str, str]) -> str:
-    """Ask which Pod Security Standard the namespace enforces. Raises RefusedError when there is no such namespace."""
-    try:
-        labels = client.get(NAMESPACES, client.namespace)["metadata"].get("labels") or {}
+        client.get(NAMESPACES, client.namespace)
     except ApiError as error:
         if error.status == 404:
             raise RefusedError(_no_namespace(client)) from None
-        hidden["namespaces"] = error.message
-        return ""
-    return str(labels.get(_ENFORCE, ""))
 
 
 def _no_namespace(client: Client) -> str:
@@ -283,21 +204,11 @@ def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
 
 
-def _queue(obj: Object) -> Queue:
-    away = ""
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Active" and condition.get("status") != "True":
-            away = str(condition.get("message", ""))
-            break
-    return Queue(_name(obj), str(obj["spec"]["clusterQueue"]), away)
-
-
 def _claim(obj: Object) -> Claim:
     spec = obj.get("spec") or {}
     status = obj.get("status") or {}
     size = (status.get("capacity") or spec.get("resources", {}).get("requests") or {}).get("storage", "0")
-    modes = tuple(spec.get("accessModes") or ())
-    return Claim(_name(obj), modes, quantity_of(size), str(status.get("phase", "")), spec.get("storageClassName") or "")
+    return Claim(_name(obj), tuple(spec.get("accessModes") or ()), quantity_of(size))
 
 
 def _class(obj: Object) -> StorageClass:

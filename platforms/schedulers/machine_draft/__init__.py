@@ -1,1 +1,0 @@
-"""What a machine that commands reach says of itself becomes the lines of a platform's file: Slurm's, and one alone."""
