@@ -101,7 +101,11 @@ def test_listing_tests_loads_nothing_that_only_jobs_need():
     assert not for_jobs & set(loaded.split())
 
 
-READMES = [*(ROOT / "tests").rglob("README.md"), ROOT / "environments" / "README.md"]
+READMES = [
+    *(ROOT / "tests").rglob("README.md"),
+    ROOT / "environments" / "README.md",
+    ROOT / "benchmarks" / "measured.md",
+]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *READMES])
 
 
