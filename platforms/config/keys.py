@@ -266,9 +266,6 @@ class StackKeys(BaseModel):
     code: Filled | None = Field(default=None, description="commit of the suite whose models/ jobs run, as --code")
 
 
-Sense = Literal["shm", "memory", "threads", "requests", "security", "deadline", "image", "digest"]
-
-
 class PolicyKeys(BaseModel):
     """A site's rules, checked before anything is submitted."""
 
@@ -299,8 +296,13 @@ class PolicyKeys(BaseModel):
     avoid: Mapping[Filled, Filled] = Field(
         default={}, description="texts that should stand nowhere in a manifest, and why: {csi-rbd-sc: …}"
     )
-    sense: Mapping[Sense, Filled] = Field(
-        default={},
-        description="which rules of general sense are law there, and why: {shm: …}; `python -m platforms lint` "
-        "names what breaks any of them",
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sense_is_gone(cls, keys: object) -> object:
+        if isinstance(keys, Mapping) and "sense" in keys:
+            raise ValueError(
+                "`sense:` is gone (remove it; under `manifest:` write what must stand in a manifest and why, as in "
+                "`pod.spec.securityContext: nothing here needs root`)"
+            )
+        return keys

@@ -25,7 +25,7 @@ def test_kubernetes_keys_are_read_as_written(tmp_path: Path) -> None:
         HEAD + "data_dir: /data\nkubernetes:\n  cpu: 2\n  memory: 1.5Gi\n  keep: 1h\n  user: 0\n"
         "  labels: {version: 3.10, on: yes}\n  tolerations: [{key: a, effect: NoExecute, tolerationSeconds: 30}]\n"
         "  volumes: [{mount: /data/, pvc: sets, size: 20Gi}]\npolicy:\n  most: {cpu: 192, nvidia.com/gpu: 8}\n"
-        "  sense: {shm: why}\n  avoid: {csi-rbd: why}\n",
+        "  avoid: {csi-rbd: why}\n",
     )
     found = keys.kubernetes
     assert (found.cpu, found.memory, found.keep_s, found.pod_start_limit_s, found.user) == ("2", "1.5Gi", 3600, 1200, 0)
@@ -68,7 +68,7 @@ def test_kubernetes_keys_are_read_as_written(tmp_path: Path) -> None:
             "kubernetes.volumes[0].pvcc: unknown key (did you mean 'pvc'?)",
         ),
         ("data_dir: /d\nkubernetes: {volumes: [{mount: d, pvc: a}]}", "volumes[0].mount: 'd' is no absolute path"),
-        ("data_dir: /d\npolicy: {sense: {smh: why}}", "policy.sense.smh: 'smh' is not one of shm, memory, threads,"),
+        ("data_dir: /d\npolicy: {sense: {shm: why}}", "policy: `sense:` is gone (remove it; under `manifest:` write"),
         ("data_dir: /d\npolicy: {most: {cpu: many}}", "policy.most.cpu: 'many' is no quantity"),
         ("data_dir: /d\npolicy: {manifest: {'a b': why}}", "'a b' is no path in a manifest"),
         ("data_dir: /d\npolicy: {kinds: {Job: ''}}", "policy.kinds.Job: is empty"),

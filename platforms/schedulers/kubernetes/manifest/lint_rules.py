@@ -1,5 +1,8 @@
 """General lint rules: what is wrong with a manifest on any cluster, whatever the rules of a site are.
 
+The cluster refuses a manifest that breaks one, or the job runs or measures something else than was meant, or the
+manifest shows a secret.
+
 | Rule     | What it finds                                                              |
 |----------|----------------------------------------------------------------------------|
 | names    | names that Kubernetes or an operator refuses                               |
@@ -7,14 +10,6 @@
 | secrets  | the value of a secret in the manifest                                      |
 | limits   | requests that exceed their limits                                          |
 | cpus     | more threads than CPUs                                                     |
-| requests | limits without requests                                                    |
-| memory   | volumes in memory that may exceed the container's limit                    |
-| shm      | ranks without shared memory                                                |
-| threads  | no OMP_NUM_THREADS                                                         |
-| security | no securityContext                                                         |
-| deadline | nothing that ends the job                                                  |
-| image    | an image without tag and digest, or with the tag `latest`                  |
-| digest   | an image without digest                                                    |
 """
 
 from __future__ import annotations
@@ -35,10 +30,6 @@ from platforms.schedulers.kubernetes.objects.pod_templates import (
     templates,
 )
 
-# Rules that hold for every job. The cluster refuses a manifest that breaks one, or the job runs or measures something
-# else than was meant, or the manifest shows a secret.
-ALWAYS = frozenset({"names", "words", "secrets", "limits", "cpus"})
-
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _NAME_PREFIX = re.compile(r"[a-z0-9][-a-z0-9.]*")
@@ -48,7 +39,6 @@ _IPUJOB_LENGTH = 36  # the operator acquires no IPUs for longer names (EIDF's Gr
 _GENERATED_LETTERS = 5  # what the API server appends to a generateName
 
 _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)\s+(\S.*)")
-_TORCHRUN = re.compile(r"\btorchrun\b|torch\.distributed")
 _RANKS_OPTION = re.compile(r"--nproc[-_]per[-_]node[= ](\w+)")
 _THREADS = "OMP_NUM_THREADS"
 _OPEN = re.compile(r"set in site\.yaml>|\$\{")
@@ -67,19 +57,11 @@ def findings(tree: Object) -> Iterator[LintFinding]:
     """Check one object against all rules."""
     yield from _names(tree)
     for path, template in templates(tree):
-        pod_spec = template["spec"]
-        yield from _security(template, path)
-        yield from _deadline(tree, pod_spec, path)
         for place, container in containers(template, path):
             yield from _words(container, place)
             yield from _secrets(container, place)
-            yield from _shm(container, pod_spec, place)
-            yield from _threads(container, place)
-            yield from _requests(container, place)
             yield from _limits(container, place)
             yield from _cpus(container, place)
-            yield from _memory(container, pod_spec, place)
-            yield from _image(container, place)
 
 
 def amount_of(value: object) -> float:
@@ -152,97 +134,7 @@ def _secrets(container: Object, path: TreePath) -> Iterator[LintFinding]:
             yield LintFinding("secrets", (*path, "env", index), message)
 
 
-# --- the pod ---------------------------------------------------------------------------------------------------------
-
-
-def _security(template: Object, path: TreePath) -> Iterator[LintFinding]:
-    if template["spec"].get("securityContext"):
-        return
-    if all(container.get("securityContext") for _place, container in containers(template, path)):
-        return
-    message = "there is no securityContext, so that it runs as the image likes, mostly as root"
-    yield LintFinding("security", (*path, "spec"), message)
-
-
-def _deadline(tree: Object, pod_spec: Mapping[str, Any], path: TreePath) -> Iterator[LintFinding]:
-    spec = _mapping(tree.get("spec"))
-    run_policy = _mapping(spec.get("runPolicy"))
-    if any("activeDeadlineSeconds" in place for place in (pod_spec, spec, run_policy)):
-        return
-    if labels.MAX_EXEC_TIME in _mapping(_mapping(tree.get("metadata")).get("labels")):
-        return
-    message = "nothing ends it if this suite is gone: it has no activeDeadlineSeconds"
-    yield LintFinding("deadline", (*path, "spec"), message)
-
-
-# --- what ranks need -------------------------------------------------------------------------------------------------
-
-
-def _shm(container: Object, pod_spec: Mapping[str, Any], path: TreePath) -> Iterator[LintFinding]:
-    devices = _devices(container)
-    uses_torchrun = _uses_torchrun(container)
-    if devices <= 1 and not uses_torchrun:
-        return
-    if _has_shared_memory(container, pod_spec):
-        return
-    ranks = "torchrun" if uses_torchrun else f"{devices:g} devices"
-    missing = f"{ranks} and no emptyDir of medium Memory at /dev/shm, which has 64 MB otherwise"
-    yield LintFinding("shm", path, f"container {container.get('name')}: {missing}")
-
-
-def _threads(container: Object, path: TreePath) -> Iterator[LintFinding]:
-    if not _devices(container) and not _uses_torchrun(container):
-        return
-    variables = {variable.get("name") for variable in _mappings(container.get("env"))}
-    is_set_in_a_script = any(_THREADS in word for word in _command_line(container))
-    if _THREADS in variables or "envFrom" in container or is_set_in_a_script:
-        return
-    message = (
-        f"container {container.get('name')}: {_THREADS} is not set, and libraries count the cores of the whole node"
-    )
-    yield LintFinding("threads", (*path, "env") if "env" in container else path, message)
-
-
-def _devices(container: Mapping[str, Any]) -> float:
-    """The number of devices that a container requests, whether in its limits or, wrongly, in its requests."""
-    most = 0.0
-    for kind in ("limits", "requests"):
-        for resource, amount in _amounts(container, kind).items():
-            if _is_extended(resource):
-                most = max(most, amount_of(amount))
-    return most
-
-
-def _uses_torchrun(container: Object) -> bool:
-    return any(_TORCHRUN.search(word) for word in _command_line(container))
-
-
-def _command_line(container: Object) -> list[str]:
-    words = [*_list(container.get("command")), *_list(container.get("args"))]
-    return [str(word) for word in words]
-
-
-def _has_shared_memory(container: Object, pod_spec: Mapping[str, Any]) -> bool:
-    """True if ranks can share memory: through a volume in memory, or through the node's own."""
-    if pod_spec.get("hostIPC") is True:
-        return True
-    volumes = _memory_volumes(pod_spec)
-    for mount in _mappings(container.get("volumeMounts")):
-        if mount.get("mountPath") == "/dev/shm" and mount.get("name") in volumes:
-            return True
-    return False
-
-
 # --- requests and limits ---------------------------------------------------------------------------------------------
-
-
-def _requests(container: Object, path: TreePath) -> Iterator[LintFinding]:
-    limits = _amounts(container, "limits")
-    requests = _amounts(container, "requests")
-    missing = [resource for resource in ("cpu", "memory") if resource in limits and resource not in requests]
-    if missing:
-        message = f"container {container.get('name')}: there are limits and no requests of {' and '.join(missing)}"
-        yield LintFinding("requests", (*path, "resources"), message)
 
 
 def _limits(container: Object, path: TreePath) -> Iterator[LintFinding]:
@@ -290,16 +182,19 @@ def _threads_per_rank(container: Object) -> int:
     return 0
 
 
-def _memory(container: Object, pod_spec: Mapping[str, Any], path: TreePath) -> Iterator[LintFinding]:
-    limit = _amounts(container, "limits").get("memory")
-    mounted = {mount.get("name") for mount in _mappings(container.get("volumeMounts"))}
-    for volume, size in _memory_volumes(pod_spec).items():
-        if volume in mounted and amount_of(limit) and amount_of(size) > amount_of(limit):
-            has = f"container {container.get('name')} has {limit}"
-            message = (
-                f"volume {volume} may take {size} of memory, and {has}: if the volume fills, the container is killed"
-            )
-            yield LintFinding("memory", (*path, "resources", "limits", "memory"), message)
+def _devices(container: Mapping[str, Any]) -> float:
+    """The number of devices that a container requests, whether in its limits or, wrongly, in its requests."""
+    most = 0.0
+    for kind in ("limits", "requests"):
+        for resource, amount in _amounts(container, kind).items():
+            if _is_extended(resource):
+                most = max(most, amount_of(amount))
+    return most
+
+
+def _command_line(container: Object) -> list[str]:
+    words = [*_list(container.get("command")), *_list(container.get("args"))]
+    return [str(word) for word in words]
 
 
 def _amounts(container: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
@@ -309,35 +204,6 @@ def _amounts(container: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 def _is_extended(resource: object) -> bool:
     """True if a device plugin counts it, so that limit and request must be equal: `nvidia.com/gpu`."""
     return "/" in str(resource) and "kubernetes.io/" not in str(resource)
-
-
-def _memory_volumes(pod_spec: Mapping[str, Any]) -> dict[object, object]:
-    """The volumes in memory by name, and how large they may become."""
-    volumes = {}
-    for volume in _mappings(pod_spec.get("volumes")):
-        source = _mapping(volume.get("emptyDir"))
-        if source.get("medium") == "Memory":
-            volumes[volume.get("name")] = source.get("sizeLimit")
-    return volumes
-
-
-# --- the image -------------------------------------------------------------------------------------------------------
-
-
-def _image(container: Object, path: TreePath) -> Iterator[LintFinding]:
-    image = container.get("image")
-    if not isinstance(image, str) or is_open(image) or "@sha256:" in image:
-        return
-    folder, _, last = image.rpartition("/")
-    name, _, tag = last.partition(":")
-    if tag not in ("", "latest"):
-        message = f"image {image} has no digest: its tag may move (write @sha256:…)"
-        yield LintFinding("digest", (*path, "image"), message)
-        return
-    lacks = f"has the tag {tag}, but no digest" if tag else "has neither tag nor digest"
-    untagged = f"{folder}/{name}" if folder else name
-    message = f"image {image} {lacks}: tomorrow it may be another one (write {untagged}@sha256:…)"
-    yield LintFinding("image", (*path, "image"), message)
 
 
 # --- values of any type ----------------------------------------------------------------------------------------------

@@ -47,8 +47,7 @@ class Violation:
 def lint(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None, text: str = "") -> tuple[str, ...]:
     """Say what is wrong with the objects, a sentence each, sorted by the lines of `text`.
 
-    Without a `spec` the objects are a user's manifest, which is checked as it is and against every general rule. With
-    one they are a job of ours, and of the general rules only those count that the site or lint_rules.ALWAYS enforces.
+    Without a `spec` the objects are a user's manifest, which is checked as it is. With one they are a job of ours.
     """
     line_of = _line_functions(objects, text)
     found = [(line_of[each.number](each.path), each.message) for each in violations(objects, platform, spec)]
@@ -80,7 +79,8 @@ def _problems(tree: Object, platform: Platform, spec: JobSpec | None, *, is_root
     else:
         yield from _code_too_large(tree, spec)
         yield from _data_outside_of_volumes(tree, platform, spec)
-    yield from _broken_general_rules(tree, platform, all_rules=spec is None)
+    for found in lint_rules.findings(tree):
+        yield found.path, f"{found.message} (general rule: {found.rule})"
 
 
 def _line_functions(objects: Sequence[Object], text: str) -> list[Callable[[TreePath], int]]:
@@ -172,19 +172,6 @@ def _place_of_data_dir(platform: Platform, spec: JobSpec) -> str:
     own = ("benchmarks", str(spec.benchmark), "data_dir")
     path = own if own in written.lines else ("data_dir",)
     return f"{platform.source}:{written.line(path)}"
-
-
-def _broken_general_rules(tree: Object, platform: Platform, *, all_rules: bool) -> Iterator[Problem]:
-    policy = platform.policy
-    enforced: Mapping[str, str] = {str(rule): why for rule, why in policy.sense.items()}
-    site_requires_requests = any(rule.startswith("container.resources.requests") for rule in policy.manifest)
-    for found in lint_rules.findings(tree):
-        said_by_the_site = found.rule == "requests" and site_requires_requests
-        if found.rule in enforced:
-            why = enforced[found.rule]
-            yield found.path, f"{found.message}: {why} ({platform.source}: policy: sense: {found.rule})"
-        elif found.rule in lint_rules.ALWAYS or (all_rules and not said_by_the_site):
-            yield found.path, f"{found.message} (general rule: {found.rule})"
 
 
 # --- the site's rules ------------------------------------------------------------------------------------------------
