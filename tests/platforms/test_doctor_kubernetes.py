@@ -145,7 +145,7 @@ def test_all_is_well(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_what_we_need_not_see(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kube.forbid("nodes", "events", "resourcequotas", "namespaces", "clusterqueues", "limitranges", "workloads")
+    kube.forbid("nodes", "events", "resourcequotas", "namespaces", "clusterqueues", "workloads")
     write(site)
     assert doctor(site) == 0
     printed = capsys.readouterr().out
@@ -183,6 +183,7 @@ def test_what_only_prune_needs_is_said(
 
 # What is wrong -> what is done about it in the file or the cluster, the step that finds it, and what it says.
 Arrange = Callable[[Kube], object]
+RANGE = 'pods "it" is forbidden: maximum memory usage per Pod is 64Gi, but limit is 274877906944'  # of a LimitRange
 WRONG: dict[str, tuple[Mapping[str, Any], Arrange, str, str]] = {
     "context": ({"context": "fakes"}, lambda kube: None, "context", "there is no context 'fakes'"),
     "kubeconfig": ({"kubeconfig": "/no/such"}, lambda kube: None, "context", "/no/such"),
@@ -227,10 +228,9 @@ WRONG: dict[str, tuple[Mapping[str, Any], Arrange, str, str]] = {
             "flavors"][0]["resources"].pop(0)),
         "quota", "ClusterQueue team does not cover nvidia.com/gpu, so Kueue never admits cosmoflow 1x4gpu: ask its",
     ),
-    "unsaid": ({"cpu": None}, lambda kube: None, "quota", "ResourceQuota team wants every pod to say its requests.cpu"),
+    "unsaid": ({"cpu": None}, lambda kube: None, "server", "its pods: pods "),
     "range": (
-        {}, lambda kube: put(kube, "limitranges", "r", spec={"limits": [{"type": "Pod", "max": {"memory": "64Gi"}}]}),
-        "quota", "a pod of cosmoflow 1x4gpu asks for 2.74878e+11 memory, and LimitRange r allows",
+        {}, lambda kube: kube.fault("POST", "/pods", None, code=403, message=RANGE), "server", f"its pods: {RANGE}",
     ),
     "product": (
         {"node_selector": {PRODUCT: "NVIDIA-A100-SXM4-40G"}}, lambda kube: None, "nodes",
@@ -485,7 +485,6 @@ def test_the_role_grants_what_doctor_asks_for(kube: Kube, site: Path) -> None:
     others = {each for each in role - needs if each[1] not in ("kubeflow.org", "jobset.x-k8s.io")}
     assert others == {
         ("list", "", "persistentvolumeclaims"),
-        ("list", "", "limitranges"),
         ("list", KUEUE, "localqueues"),
     }
     assert {("create", "", "secrets"), ("patch", "", "services"), ("watch", "graphcore.ai", "ipujobs")} <= needs

@@ -50,7 +50,6 @@ CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 EVENTS = Resource("v1", "Event", "events")
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
-LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
 NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
 JOBS = Resource("batch/v1", "Job", "jobs")
@@ -68,7 +67,6 @@ BUILT_IN = {
         EVENTS,
         CLAIMS,
         QUOTAS,
-        LIMIT_RANGES,
         NODES,
         NAMESPACES,
         JOBS,

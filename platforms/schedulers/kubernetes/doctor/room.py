@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from platforms.config.loading import nearest
 from platforms.job import AwayError
 from platforms.schedulers.doctor_steps import StepResult
 from platforms.schedulers.kubernetes.api.client import ApiError
-from platforms.schedulers.kubernetes.api.resources import LIMIT_RANGES, NODES, QUOTAS
+from platforms.schedulers.kubernetes.api.resources import NODES, QUOTAS
 from platforms.schedulers.kubernetes.doctor.context import ClusterVisit, RenderedJob
 from platforms.schedulers.kubernetes.objects.capacity import (
     ClusterNode,
@@ -19,7 +19,6 @@ from platforms.schedulers.kubernetes.objects.capacity import (
     node_of,
     queue_limits,
     quota_limits,
-    range_limits,
     total,
 )
 
@@ -30,13 +29,12 @@ SIZE_KEYS = "`layouts:` or `kubernetes: {cpu: …, memory: …}`"
 def quota(cluster: ClusterVisit) -> StepResult:
     """Check that the largest job fits into the quotas of the namespace and of its queue.
 
-    What is in use now is no failure: the result only mentions it.
+    What is in use now is no failure: the result only mentions it. What one pod may ask for says the server's dry run.
     """
     try:
         quotas = cluster.client.list(QUOTAS)[0]
     except ApiError as error:
         return StepResult(f"quotas may not be seen ({error.message})", skipped=True)
-    ranges = _ranges(cluster)
     queues = _cluster_queues(cluster)
     limits = list(quota_limits(quotas, cluster.visit.platform.kubernetes.priority_class))
     for queue in queues.values():
@@ -45,9 +43,8 @@ def quota(cluster: ClusterVisit) -> StepResult:
     for job in cluster.jobs:
         if job.queue in queues:
             _refuse_uncovered(cluster, job, queues[job.queue])
-        _refuse_too_large(cluster, job, range_limits(ranges))
         for limit in limits:
-            _refuse_beyond(cluster, job, limit, _defaults(ranges))
+            _refuse_beyond(cluster, job, limit)
             if _needs(cluster, job, limit.key) > limit.most - limit.used:
                 busy.append(
                     f"{limit.of}: {limit.used:g} of {limit.most:g} {limit.key} are in use now, a job would wait"
@@ -56,13 +53,6 @@ def quota(cluster: ClusterVisit) -> StepResult:
         return StepResult("the namespace has no quota")
     owners = ", ".join(dict.fromkeys(limit.of for limit in limits))
     return StepResult("; ".join([f"every layout fits into {owners}", *dict.fromkeys(busy)]))
-
-
-def _ranges(cluster: ClusterVisit) -> list[dict[str, Any]]:
-    try:
-        return cluster.client.list(LIMIT_RANGES)[0]
-    except ApiError:
-        return []
 
 
 def _cluster_queues(cluster: ClusterVisit) -> dict[str, Object]:
@@ -90,16 +80,6 @@ def _refuse_uncovered(cluster: ClusterVisit, job: RenderedJob, queue: Object) ->
         raise cluster.refusal(f"{problem}: ask its administrator, or name another queue", "`kubernetes: {queue: …}`")
 
 
-def _defaults(ranges: Iterable[Object]) -> set[str]:
-    """List the resources that a LimitRange writes into containers that do not ask for them."""
-    names: set[str] = set()
-    for limit_range in ranges:
-        for item in limit_range.get("spec", {}).get("limits") or ():
-            names.update(item.get("default") or ())
-            names.update(item.get("defaultRequest") or ())
-    return names
-
-
 def _needs(cluster: ClusterVisit, job: RenderedJob, key: str) -> float:
     resource = cluster.client.resource(str(job.root["apiVersion"]), str(job.root["kind"]))
     if key == f"count/{resource.plural}.{resource.group}".rstrip("."):
@@ -107,25 +87,11 @@ def _needs(cluster: ClusterVisit, job: RenderedJob, key: str) -> float:
     return total(job.demands, key)
 
 
-def _refuse_beyond(cluster: ClusterVisit, job: RenderedJob, limit: Limit, defaults: set[str]) -> None:
+def _refuse_beyond(cluster: ClusterVisit, job: RenderedJob, limit: Limit) -> None:
     need = _needs(cluster, job, limit.key)
     if need > limit.most:
         problem = f"{job} asks for {need:g} {limit.key}, and {limit.of} never allows more than {limit.most:g}"
         raise cluster.refusal(problem, SIZE_KEYS)
-    pods_must_ask = limit.resource in ("cpu", "memory") and limit.of.startswith("ResourceQuota")
-    if pods_must_ask and not need and limit.resource not in defaults:
-        problem = f"{limit.of} wants every pod to say its {limit.key}"
-        raise cluster.refusal(problem, f"`kubernetes: {{{limit.resource}: …}}`")
-
-
-def _refuse_too_large(cluster: ClusterVisit, job: RenderedJob, largest: Sequence[Limit]) -> None:
-    """Refuse a job whose pods a LimitRange would refuse: the Job itself would be accepted and show no reason."""
-    for demand in job.demands:
-        for limit in largest:
-            need = demand.limits.get(limit.key, 0.0)
-            if need > limit.most:
-                problem = f"a pod of {job} asks for {need:g} {limit.key}, and {limit.of} allows {limit.most:g}"
-                raise cluster.refusal(problem, SIZE_KEYS)
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------

@@ -254,15 +254,3 @@ def _most_of_queue(queue: Object) -> dict[str, float]:
                     amount += quota.get("borrowingLimit", float("inf"))
                 most[resource["name"]] = max(most.get(resource["name"], 0.0), amount)
     return most
-
-
-def range_limits(ranges: Iterable[Object]) -> tuple[Limit, ...]:
-    """The most that LimitRanges allow for one pod or one container. Pods of ours have one container."""
-    limits = []
-    for limit_range in ranges:
-        of = f"LimitRange {limit_range['metadata']['name']}"
-        for item in limit_range.get("spec", {}).get("limits") or ():
-            if item.get("type") in ("Pod", "Container"):
-                most = amounts(item.get("max") or {})
-                limits += [Limit(key, amount, of) for key, amount in most.items()]
-    return tuple(limits)
