@@ -56,7 +56,6 @@ NOT_RUN: Mapping[str, str] = {
 NAMES: Mapping[str, str] = {
     "mine": "the platform that a reader makes",
     "cluster": "a Slurm of the examples",
-    "live_k8s": "a mark of the suite's own tests",
 }
 """Marks of the examples that no platform of the suite has, with what they stand for."""
 
