@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
+Parsed = TypeVar("Parsed")
 Loc = tuple[str | int, ...]
 
 # libyaml is ten times as fast. It is not installed everywhere, and crashes on deep nesting, which small files lack.
@@ -36,6 +38,15 @@ class Float(float):
     """A number that remembers how it was written: `3.10` is Python 3.10 where a key wants text."""
 
     text: str
+
+
+class YamlMistake(Exception):
+    """Something is wrong with a text: in which line, and what."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+        self.what = what
 
 
 @dataclass
@@ -96,9 +107,10 @@ def scalar(text: str) -> object:
 def read(path: Path, substitute: Callable[[str], str] = str) -> Document:
     """Read one file; `substitute` is applied to every value before it is understood. Raises nothing: see `problems`."""
     document = Document(path)
-    text = _text(document)
-    root = None if document.complaints else _compose(document, text)
-    if document.complaints:
+    try:
+        root = parse(text_of(path), _compose)
+    except YamlMistake as mistake:
+        document.complain((), mistake.what, mistake.line)
         return document
     if root is None or (isinstance(root, yaml.ScalarNode) and root.style in (None, "") and scalar(root.value) is None):
         document.empty = True
@@ -113,57 +125,70 @@ def read(path: Path, substitute: Callable[[str], str] = str) -> Document:
     return document
 
 
-def _text(document: Document) -> str:
+def text_of(path: Path) -> str:
+    """Read a file of YAML as text. Raises YamlMistake if it cannot be read, is too large, or is not UTF-8."""
     try:
-        data = document.path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
-        document.complain((), f"cannot be read: {error.strerror or error}")
-        return ""
+        raise YamlMistake(1, f"cannot be read: {error.strerror or error}") from None
     if len(data) > _MOST_BYTES:
-        document.complain((), f"{len(data):,} bytes are too many for a configuration")
-        return ""
+        raise YamlMistake(1, f"{len(data):,} bytes are too many for a file of YAML")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        document.complain((), f"byte 0x{data[error.start]:02x} is not UTF-8 (save the file as UTF-8)", line)
-        return ""
+        raise YamlMistake(line, f"byte 0x{data[error.start]:02x} is not UTF-8 (save the file as UTF-8)") from None
 
 
-def _compose(document: Document, text: str) -> yaml.Node | None:
+def parse(text: str, parser: Callable[[str], Parsed]) -> Parsed:
+    """Let `parser`, which uses PyYAML, read a text. Raises YamlMistake in place of all that PyYAML raises."""
     forbidden = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if forbidden:
         line = text.count("\n", 0, forbidden.start()) + 1
-        document.complain((), f"a control character (U+{ord(forbidden[0]):04X}), which YAML forbids", line)
-        return None
+        raise YamlMistake(line, f"a control character (U+{ord(forbidden[0]):04X}), which YAML forbids")
     try:
-        return yaml.compose(text, _FAST if len(text) <= _FAST_CHARACTERS else yaml.BaseLoader)
+        return parser(text)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line, mark.column) if mark else (0, 0)
-        document.complain((), _syntax(error, text, line, column), line + 1)
-    except (yaml.YAMLError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else f"not YAML: {error}"
-        document.complain((), what)
-    return None
+        raise _explained(error, text) from None
+    except RecursionError:
+        raise YamlMistake(1, "nested too deeply, or an alias (`*name`) that contains itself") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlMistake(1, f"not YAML: {error}") from None
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str, line: int, column: int) -> str:
-    lines = text.splitlines()
-    character = lines[line][column : column + 1] if line < len(lines) else ""
+def _explained(error: yaml.MarkedYAMLError, text: str) -> YamlMistake:
+    begun = error.context_mark
+    mark = error.problem_mark or begun
+    problem = ", ".join(filter(None, [error.context, error.problem]))
+    if mark is None:
+        return YamlMistake(1, f"not YAML: {problem}")
+    lines = [*text.splitlines(), ""]
+    line = lines[min(mark.line, len(lines) - 1)]
+    character = line[mark.column : mark.column + 1]
     if character == "\t":
-        return "a tab where YAML wants spaces (indent with spaces)"
-    problem = str(error.problem)
+        return YamlMistake(mark.line + 1, "a tab where YAML wants spaces (indent with spaces)")
     hint = ""
-    if "mapping values are not allowed" in problem:
+    is_flow = str(error.context).startswith("while parsing a flow")
+    if is_flow and "${" in line:
+        hint = ' (inside of { } and [ ] a text with braces needs quotes: "${…}")'
+    elif "mapping values are not allowed" in problem:
         hint = " (quote a text that contains `: `, and check the indentation)"
-    elif str(error.context).startswith("while parsing a flow") and "${" in (lines[line] if line < len(lines) else ""):
-        hint = ' (inside of { } and [ ] a text with braces needs quotes: "${site.key}")'
     elif "cannot start any token" in problem:
         hint = f" (quote a text that begins with `{character}`)"
     elif "another document" in problem:
         hint = " (one file is one platform: remove the `---`)"
-    return f"not YAML: {', '.join(filter(None, [error.context, problem]))}{hint}"
+    elif begun and "could not find expected ':'" in problem:  # PyYAML notices it a line later
+        mark = begun
+        start = lines[mark.line].strip()[:40]
+        problem = f"a key ends with a colon, and {start!r} does not (write `{start.rstrip('.,;= ')}:`)"
+    elif begun and begun.line < mark.line and (is_flow or "unexpected end of stream" in problem):
+        mark = begun
+        problem = f"opened here and not closed: {problem}"
+    return YamlMistake(mark.line + 1, f"not YAML: {problem}{hint}")
+
+
+def _compose(text: str) -> yaml.Node | None:
+    return yaml.compose(text, _FAST if len(text) <= _FAST_CHARACTERS else yaml.BaseLoader)
 
 
 @dataclass

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from platforms.config import yaml_lines
+from platforms.config.yaml_lines import YamlMistake
 from platforms.job import ConfigError
 from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
@@ -42,39 +44,11 @@ class YamlDocument:
 
 def read(text: str, where: str) -> list[YamlDocument]:
     """Read every document that is not empty. Raises ConfigError, `<where>:<line>: message`, for invalid YAML."""
-    forbidden = yaml.reader.Reader.NON_PRINTABLE.search(text)
-    if forbidden:
-        line = text.count("\n", 0, forbidden.start()) + 1
-        raise ConfigError([f"{where}:{line}: a control character (U+{ord(forbidden[0]):04X}), which YAML forbids"])
     try:
-        return [YamlDocument(copy.deepcopy(document.value), document.lines) for document in _parse(text)]
-    except yaml.MarkedYAMLError as error:
-        line, problem = _explain(error, text)
-        raise ConfigError([f"{where}:{line}: not YAML: {problem}"]) from None
-    except RecursionError:
-        raise ConfigError([f"{where}:1: nested too deeply, or an alias (`*name`) that contains itself"]) from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError([f"{where}:1: not YAML: {error}"]) from None
-
-
-def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    """The line of a mistake, and what is wrong there."""
-    begun = error.context_mark
-    noticed = error.problem_mark
-    problem = ", ".join(part for part in (error.context, error.problem) if part)
-    is_unclosed = "flow" in problem or "unexpected end of stream" in problem
-    mark = noticed or begun
-    if begun and "could not find expected ':'" in problem:  # PyYAML notices it a line later
-        mark = begun
-        start = text.splitlines()[mark.line].strip()[:40]
-        problem = f"a key ends with a colon, and {start!r} does not (write `{start.rstrip('.,;= ')}:`)"
-    elif begun and mark and is_unclosed and begun.line < mark.line:
-        mark = begun
-        problem = f"opened here and not closed: {problem}"
-    elif "flow" in problem and "${" in text:
-        problem += ' (quote a placeholder inside brackets: "${…}")'
-    line = mark.line + 1 if mark else 1
-    return line, problem
+        documents = yaml_lines.parse(text, _parse)
+    except YamlMistake as mistake:
+        raise ConfigError([f"{where}:{mistake.line}: {mistake.what}"]) from None
+    return [YamlDocument(copy.deepcopy(document.value), document.lines) for document in documents]
 
 
 @lru_cache(maxsize=256)  # many jobs share a template, and a rendered manifest is read several times

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platforms.config import yaml_lines
+from platforms.config.yaml_lines import YamlMistake
 from platforms.job import ConfigError, JobSpec, RefusedError
 from platforms.schedulers.kubernetes.manifest import documents, templating
 from platforms.schedulers.kubernetes.manifest.documents import YamlDocument
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
 TEMPLATES = Path(__file__).resolve().parents[4] / "k8s_templates"
-_MOST_BYTES = 1 << 20
 _EXAMPLES = {"apiVersion": "apiVersion: batch/v1", "kind": "kind: Job"}
 
 
@@ -122,13 +123,6 @@ def _check_metadata(tree: Mapping[str, Any], where: Where, path: TreePath) -> No
 
 def _read_text(path: Path) -> str:
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError([f"{path}:1: cannot be read: {error.strerror or error}"]) from None
-    if len(data) > _MOST_BYTES:
-        raise ConfigError([f"{path}:1: {len(data):,} bytes are too many for a manifest"])
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError([f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8"]) from None
+        return yaml_lines.text_of(path).replace("\r\n", "\n")
+    except YamlMistake as mistake:
+        raise ConfigError([f"{path}:{mistake.line}: {mistake.what}"]) from None
