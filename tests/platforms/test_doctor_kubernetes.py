@@ -144,6 +144,17 @@ def test_all_is_well(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str])
     assert {each.path.rpartition("/")[2] for each in made} == {"selfsubjectaccessreviews"}
 
 
+def test_a_file_that_init_drafted_needs_only_an_image(
+    kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "it", "--context", "fake", "--site", str(site)]) == 0
+    path = site / "platforms" / "it.yaml"
+    path.write_text(path.read_text().replace("# image: nvcr.io", "image: nvcr.io"))
+    capsys.readouterr()
+    assert doctor(site) == 0
+    assert steps(capsys.readouterr().out)[: len(WELL)] == [("ok", title) for title in WELL]
+
+
 def test_what_we_need_not_see(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kube.forbid("nodes", "events", "resourcequotas", "namespaces", "clusterqueues", "workloads")
     write(site)
