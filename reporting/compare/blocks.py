@@ -1,7 +1,7 @@
 """Whether one arm of an A/B comparison is slower than the other one, from blocks of four runs on the same nodes.
 
 A block is four runs, A B B A or B A A B, one after the other. Its value is the mean of the logarithms of B's two runs
-less that of A's: a drift that is linear over the four runs cancels. docs/ab.md has a worked example;
+less that of A's: a drift that is linear over the four runs cancels. docs/compare.md has a worked example;
 benchmarks/ab_trials.py shows what the rule finds on a real machine and how often it is wrong.
 """
 

@@ -50,7 +50,6 @@ def weeks() -> list[Envelope]:
     ("runs", "words"),
     [
         (upgrade, ["before", "after", "--treated", "n01..n06", "--control", "n07..n12"]),
-        (upgrade, ["before", "after"]),
         (weeks, ["driver=570.124", "driver=580.65", "deepcam"]),
     ],
 )
