@@ -25,7 +25,7 @@ def test_the_page_says_of_the_papers_systems_what_the_dry_run_shows(dry_run: str
 
 def test_each_test_of_the_papers_systems_is_read(dry_run: str) -> None:
     tests = list(shown(dry_run))
-    assert {(test.platform, test.benchmark) for test in tests} == {
+    assert {(test.platform, test.benchmark) for test in tests} >= {
         (platform, benchmark) for platform in PAPER for benchmark in paper_systems.BENCHMARKS
     }
     assert all(test.facts or test.reasons for test in tests)
