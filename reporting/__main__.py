@@ -40,7 +40,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "html", "write the report as one page for a browser, a wall or a printer", add_history, group=LOOK
         ),
         "data": Command("data", "write what the report says as JSON for other programs", add_history, group=LOOK),
-        "export": Command("export", "write a file for Prometheus, Grafana or GitLab", add_history, group=PUBLISH),
+        "export": Command(
+            "export", "write a file for Prometheus, Grafana, GitLab or another centre", add_history, group=PUBLISH
+        ),
         "compare": Command(
             "compare", "compare two groups of runs, as before and after an upgrade", add_history, group=LOOK
         ),
@@ -49,7 +51,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "aa": Command("aa", "replay the gate over the centre's own nights in shuffled order", add_history, group=LOOK),
         "import": Command(
-            "import_runs", "take results of ReFrame and pytest-benchmark into the history", add_history, group=SHARE
+            "import_runs", "take in results of ReFrame, pytest-benchmark or another centre", add_history, group=SHARE
         ),
         "anchors": Command("anchors", "show the numbers that others have published for our benchmarks", group=LOOK),
         "accept": Command(
@@ -63,10 +65,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "note": Command("note", "say what happened to a platform that no job can see", add_history, group=ANSWER),
         "pause": Command("pause", "skip a platform or a test until a day", add_history, group=ANSWER),
-        "bundle": Command(
-            "bundle", "write one file from which a stranger recomputes the numbers of runs", add_history, group=PUBLISH
-        ),
-        "verify": Command("verify", "compute every number of a bundle again (exit code 1: one differs)", group=PUBLISH),
         "answers": Command("answers", "list what people have answered", group=ANSWER),
         "comment": Command(
             "comment", "write the verdict as a comment on this pipeline's merge request", add_history, group=SHARE

@@ -1,4 +1,4 @@
-"""`python -m reporting export`: the report for Prometheus, Grafana and GitLab."""
+"""`python -m reporting export`: the report for Prometheus, Grafana and GitLab; runs for another centre."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from platforms import atomic_file
+from platforms import atomic_file, checkout
 from platforms.job import RefusedError
+from platforms.output import print_errors
+from reporting import bundle
 from reporting.commands import answering
+from reporting.commands.chosen_runs import LATEST, chosen_runs
+from reporting.commands.opened_site import open_site
 from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
 from reporting.report.data import ReportData
@@ -22,12 +26,15 @@ KINDS = {
     "openmetrics": "the whole history with timestamps, for `promtool tsdb create-blocks-from openmetrics`",
     "grafana": "a dashboard for Grafana, as JSON; it needs no history",
     "gitlab": "GitLab's metrics report, for the widget of merge requests",
+    "bundle": "whole runs for another centre, as a tar.gz: WORD is a run's id, latest, a label, or conditions as in "
+    "platform=a100,date=2026-11-17; `import runs` takes it",
 }
 EXAMPLES = {
     "prometheus": "hpc_ml_bench.prom",
     "openmetrics": "history.om",
     "grafana": "dashboard.json",
     "gitlab": "metrics.txt",
+    "bundle": "runs.tar.gz",
 }
 LINES = 10_000  # that are written at a time
 
@@ -37,6 +44,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND", choices=KINDS, help=described)
     add_report(parser)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
+    parser.add_argument(
+        "--runs-dir",
+        metavar="DIR",
+        type=Path,
+        help="bundle: the folder of runs (default: runs/ of the suite, or of the folder that --site names)",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -49,10 +62,32 @@ def main(options: argparse.Namespace) -> int:
             )
         _write(options, [json.dumps(grafana.dashboard(), indent=1)])
         return 0
+    if options.kind == "bundle":
+        return _bundle(options)
     report = report_of(options).report
     _write(options, _lines(options, report))
     answering.warn(report.problems)
     return 0
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    """Write whole runs into one file. Returns 0, or 1 if a file of the history cannot be read."""
+    if options.output is None:
+        raise RefusedError("export bundle: -o FILE is missing (-o runs.tar.gz)")
+    site = open_site(options)
+    runs = options.runs_dir or checkout.home(options.site) / "runs"
+    if not runs.is_dir():
+        raise RefusedError(f"--runs-dir: there is no folder {runs}; it is the one in which each run has a folder")
+    problems: list[str] = []
+    envelopes = chosen_runs(site, options.selection or [LATEST], runs, problems)
+    missing = bundle.pack(options.output, envelopes, site.history, runs, site.settings.night_ends)
+    count = len({envelope.key.run_id for envelope in envelopes})
+    size_mb = options.output.stat().st_size / 1e6
+    print(f"{options.output}: {count} {'run' if count == 1 else 'runs'}, {len(envelopes)} jobs, {size_mb:.1f} MB")
+    if missing:
+        print(f"without scripts and logs, since {runs} has no folder of: {', '.join(missing)}")
+    print("the folders are as they were: scripts and logs name users, machines and paths; read them before you publish")
+    return print_errors(problems)
 
 
 def _refuse_what_cannot_be_written(options: argparse.Namespace) -> None:

@@ -1,4 +1,7 @@
-"""`python -m reporting import reframe|pytest-benchmark FILE…`: takes what other programs recorded into the history."""
+"""`python -m reporting import reframe|pytest-benchmark|runs FILE…`: takes in what others recorded.
+
+Results of other programs go into the site's history. Runs of another centre become a history of their own.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
+from reporting import bundle
 from reporting.columns import aligned
 from reporting.commands.judged import judged_tests, print_judged
 from reporting.commands.opened_site import OpenedSite, open_site
@@ -38,14 +42,21 @@ EPILOG = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog = EPILOG
-    parser.add_argument("program", choices=("reframe", "pytest-benchmark"), help="what made the files")
+    parser.add_argument(
+        "program",
+        choices=("reframe", "pytest-benchmark", "runs"),
+        help="what made the files; runs: `export bundle` did",
+    )
     parser.add_argument(
         "files",
         nargs="+",
         type=Path,
         metavar="FILE",
         help="reframe: a results database, a report (JSON), a perflog, or a folder of these two; pytest-benchmark: a "
-        "JSON file, or a folder of them, such as .benchmarks",
+        "JSON file, or a folder of them, such as .benchmarks; runs: one tar.gz",
+    )
+    parser.add_argument(
+        "--to", metavar="DIR", type=Path, help="runs: the new folder (default: the file's name, in this folder)"
     )
     parser.add_argument(
         "--better",
@@ -66,6 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Import, say what was imported, and what the gate says of it. Returns 1 if a part of the files was skipped."""
+    if options.program == "runs":
+        return _unpack(options.files, options.to)
     site = open_site(options)
     refuse_missing(site.history, options.history, site.folder)
     said = Said.parse(options.better)
@@ -89,6 +102,21 @@ def main(options: argparse.Namespace) -> int:
         judged = judged_tests(site, runs, beginning_of(last_night, site), problems)
         print_judged(judged, site, explain=False)
     return print_errors(list(dict.fromkeys(problems)))
+
+
+def _unpack(files: Sequence[Path], folder: Path | None) -> int:
+    """Unpack one bundle into a folder of its own, and say how it is looked at. Returns 0."""
+    if len(files) > 1:
+        raise RefusedError("import runs: one file at a time, since each becomes a history of its own")
+    (path,) = files
+    if not path.is_file():
+        raise RefusedError(f"{path}: there is no such file (python -m reporting export bundle -o {path} writes one)")
+    folder = folder or Path(path.name.removesuffix(".gz").removesuffix(".tgz").removesuffix(".tar"))
+    bundle.unpack(path, folder)
+    history = shlex.quote(str(folder / bundle.HISTORY))
+    print(f"{folder}: all files are as in {bundle.SUMS}")
+    print(f"look at it: python -m reporting table --all-sites --history={history}")
+    return 0
 
 
 def _left_out(count: Count, since: datetime.date | None) -> list[str]:

@@ -31,8 +31,6 @@ WORDS = {
         "carry": ["a100"],
         "note": ["--platform=a100", "--at=2026-11-01", "text"],
         "pause": ["a100"],
-        "bundle": ["latest", "-o=x.zip"],
-        "verify": ["x.zip"],
         "answers": ["a100"],
         "comment": ["a100"],
         "pull": [],

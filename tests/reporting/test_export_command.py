@@ -117,8 +117,9 @@ def test_the_commands_of_the_page_work(site: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(site)
     monkeypatch.setenv("HPC_ML_BENCH_SITE", str(site))
     typed = re.findall(r"python -m reporting (.*?-o \S+)", PAGE.read_text())
-    files = [line.rpartition(" ")[2].rpartition("/")[2] for line in typed]
+    typed = [line for line in typed if not line.startswith("export bundle")]  # test_bundle.py has runs for them
     assert len(typed) == 9
+    files = [line.rpartition(" ")[2].rpartition("/")[2] for line in typed]
     for line, file in zip(typed, files, strict=True):
         words = shlex.split(line)
         assert main([*words[:-1], file]) == 0, line

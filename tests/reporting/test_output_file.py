@@ -17,7 +17,7 @@ COMMANDS = (
     ("month", "month.svg"),
     ("export openmetrics", "history.om"),
     ("export grafana", "dashboard.json"),
-    ("bundle latest", "numbers.zip"),
+    ("export bundle", "runs.tar.gz"),
     ("compare a b", "compared.txt"),
 )
 
@@ -33,7 +33,7 @@ def test_a_folder_is_refused_with_a_file_in_it(
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("command", ["data", "table", "export grafana", "bundle latest"])
+@pytest.mark.parametrize("command", ["data", "table", "export grafana", "export bundle"])
 def test_a_device_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "-o", "/dev/full"]) == 2
     assert "error: /dev/full: this is no file, and cannot be replaced by one (-o " in capsys.readouterr().err

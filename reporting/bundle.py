@@ -1,0 +1,154 @@
+"""A bundle: the folders of some runs, their lines of the history and their numbers, in one `tar.gz` with its sums.
+
+SHA256SUMS          as `sha256sum -c` reads it: all other files
+table.csv           the numbers, a line for each run and metric
+history/            the lines of these runs: a history of its own
+runs/<run id>/      the folder of each run, as far as it is there
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from platforms.job import RefusedError
+from reporting.history.envelope import Envelope
+from reporting.history.reader import run_of
+from reporting.history.writer import HistoryWriter
+from reporting.references.answers import References
+from reporting.tables.history_rows import all_rows
+from reporting.tables.tidy import tidy
+
+SUMS = "SHA256SUMS"
+TABLE = "table.csv"
+HISTORY = "history"
+RUNS = "runs"
+
+
+def pack(path: Path, envelopes: Sequence[Envelope], history: Path, runs: Path, night_ends: datetime.time) -> list[str]:
+    """Write the bundle of these runs, as a whole or not at all.
+
+    Args:
+        envelopes: all lines of the chosen runs.
+        history: the folder that has their run.json's.
+        runs: the folder in which each run has one.
+
+    Returns:
+        The ids of the runs whose folder is not there.
+
+    Raises:
+        RefusedError: a run.json cannot be read.
+        OSError: the bundle cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.absolute().parent) as made:
+        draft = Path(made)
+        _write_history(draft / HISTORY, envelopes, history)
+        now = datetime.datetime.now().astimezone()
+        problems: list[str] = []
+        rows = all_rows(history, envelopes, References(), night_ends, now, problems)
+        if problems:
+            raise RefusedError(problems[0])
+        (draft / TABLE).write_text(tidy(rows, night_ends), encoding="utf-8")
+        files = {name: draft / name for name in _files_below(draft)}
+        missing = []
+        for run_id in dict.fromkeys(envelope.key.run_id for envelope in envelopes):
+            if not (runs / run_id).is_dir():
+                missing.append(run_id)
+            for name in _files_below(runs / run_id):
+                files[f"{RUNS}/{run_id}/{name}"] = runs / run_id / name
+        sums = draft / SUMS
+        sums.write_text("".join(f"{_sha256(file)}  {name}\n" for name, file in sorted(files.items())), encoding="utf-8")
+        packed = draft / "packed"
+        with tarfile.open(packed, "w:gz") as archive:
+            for name, file in [(SUMS, sums), *sorted(files.items())]:
+                archive.add(file, name, recursive=False, filter=_without_owner)
+        packed.replace(path)
+    return missing
+
+
+def _write_history(folder: Path, envelopes: Iterable[Envelope], history: Path) -> None:
+    writer = HistoryWriter(folder)
+    for envelope in envelopes:
+        content = run_of(history, envelope) if envelope.run is not None else None
+        writer.write(envelope, content)
+
+
+def _files_below(folder: Path) -> list[str]:
+    """The files of a folder by their relative names. Links are left out: they lead to another place elsewhere."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path.relative_to(folder).as_posix() for path in files]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Unpack a bundle into a new folder. The folder is there when all files are, and are those of the sums.
+
+    Raises:
+        RefusedError: it is no bundle, a file differs or is missing, or the folder exists.
+    """
+    if folder.exists():
+        raise RefusedError(f"{folder}: it is there already (--to=DIR names another folder)")
+    if not folder.absolute().parent.is_dir():
+        raise RefusedError(f"{folder}: its parent folder does not exist")
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.absolute().parent) as made:
+        draft = Path(made) / "bundle"
+        try:
+            with tarfile.open(path, "r:gz") as archive:
+                for member in _checked(path, archive):
+                    _extract(archive, member, draft / member.name)
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise RefusedError(f"{path}: it cannot be unpacked: {error}") from None
+        _refuse_changes(path, draft)
+        draft.rename(folder)
+
+
+def _checked(path: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The files of an archive. Raises RefusedError for a name outside of the folder, and for what is no file."""
+    for member in archive:
+        name = PurePosixPath(member.name)
+        if name.is_absolute() or ".." in name.parts:
+            raise RefusedError(f"{path}: {member.name!r} would lie outside of the folder, so nothing was unpacked")
+        if not member.isreg():
+            raise RefusedError(f"{path}: {member.name!r} is no file, and a bundle has files only")
+        yield member
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    source = archive.extractfile(member)
+    assert source is not None  # a regular file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source, target.open("wb") as file:
+        shutil.copyfileobj(source, file)
+
+
+def _refuse_changes(path: Path, folder: Path) -> None:
+    """Raise RefusedError if the files are not those of the sums."""
+    sums = folder / SUMS
+    if not sums.is_file():
+        raise RefusedError(f"{path}: it has no {SUMS}: it is no bundle (python -m reporting export bundle writes one)")
+    expected = {}
+    for line in sums.read_text(encoding="utf-8", errors="replace").splitlines():
+        digest, _, name = line.partition("  ")
+        expected[name] = digest
+    found = set(_files_below(folder)) - {SUMS}
+    for name in sorted(found ^ expected.keys()):
+        why = f"it is not in {SUMS}" if name in found else "it is missing"
+        raise RefusedError(f"{path}: {name}: {why}, so nothing was imported")
+    for name, digest in expected.items():
+        if _sha256(folder / name) != digest:
+            raise RefusedError(f"{path}: {name}: its sha256 is another one than in {SUMS}, so nothing was imported")
