@@ -21,6 +21,9 @@ GONE: Mapping[tuple[str, ...], str] = {
         "write a second file and compare: mkdir /tmp/now && python -m platforms init NAME … --site=/tmp/now; "
         "diff site/platforms/NAME.yaml /tmp/now/platforms/NAME.yaml"
     ),
+    ("python -m reporting", "anchors"): (
+        "type: python -m reporting table --anchors; all published numbers stand in the files of reporting/anchors/"
+    ),
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",
 }

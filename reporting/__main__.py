@@ -53,7 +53,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "import": Command(
             "import_runs", "take in results of ReFrame, pytest-benchmark or another centre", add_history, group=SHARE
         ),
-        "anchors": Command("anchors", "show the numbers that others have published for our benchmarks", group=LOOK),
         "accept": Command(
             "accept", "a new level is right from now on: it takes the place of the pin", add_history, group=ANSWER
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -19,7 +18,7 @@ from reporting.commands.opened_site import open_site
 from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
 from reporting.report.data import ReportData
-from reporting.report.exports import gitlab, grafana, openmetrics, prometheus
+from reporting.report.exports import dashboard_file, gitlab, openmetrics, prometheus
 
 KINDS = {
     "prometheus": "how things stand now, as a .prom file for node_exporter's textfile collector",
@@ -60,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
             raise RefusedError(
                 f"export grafana: {options.selection[0]!r}: the dashboard has a list of tests to choose from"
             )
-        _write(options, [json.dumps(grafana.dashboard(), indent=1)])
+        _write(options, dashboard_file().read_text(encoding="utf-8").splitlines())
         return 0
     if options.kind == "bundle":
         return _bundle(options)

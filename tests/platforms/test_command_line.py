@@ -25,7 +25,6 @@ WORDS = {
         "power": ["a100"],
         "aa": ["a100"],
         "import": ["reframe", "file.json", "--since=2026-01-01"],
-        "anchors": ["a100"],
         "accept": ["a100", "--since=2026-11-01", "--reason=x"],
         "ack": ["a100"],
         "carry": ["a100"],

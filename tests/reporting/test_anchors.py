@@ -9,7 +9,6 @@ import pytest
 
 from platforms.checkout import benchmarks
 from platforms.job import Run, Window
-from reporting.__main__ import main
 from reporting.anchors.catalogue import Anchor, Likeness, anchors, neighbours
 from reporting.tables.published import beside
 from reporting.tables.row import Row
@@ -145,20 +144,3 @@ def test_the_table_beside_ours_is_of_one_device() -> None:
     assert (first["ours"], first["published"]) == ("20.0", "14.5")  # 80 and 58.1 samples/s on four
     assert (first["likeness"], first["what differs"]) == ("same", "nothing")
     assert "Table 3: https://doi.org/10.1145/3625549.3658896" in table.notes[0]
-
-
-def test_the_command_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["anchors", "cosmoflow"]) == 0
-    out = capsys.readouterr().out
-    assert "cosmoflow, mlperf, 128x128x128, published" in out
-    assert "23.0 TFLOP/s" in out
-    assert "resnet50" not in out
-    assert main(["anchors", "deepcam", "--format", "markdown"]) == 0
-    assert "| NVIDIA V100 | 4 | Cirrus | fp32 batch 32 |" in capsys.readouterr().out
-
-
-def test_a_benchmark_without_published_numbers_is_refused_with_those_that_have_some(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["anchors", "gpt"]) == 2
-    assert "there are some for: cosmoflow, deepcam, resnet50" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from prometheus_client.samples import Sample
 
 from platforms.job import Metric
 from reporting.report.data import Condition, ReportData
-from reporting.report.exports import alerts_file, families, gitlab, grafana, openmetrics, prometheus
+from reporting.report.exports import alerts_file, dashboard_file, families, gitlab, openmetrics, prometheus
 from reporting.report.exports.exposition import Family, escaped, number, shortened
 from reporting.report.exports.times import made_s
 from tests.reporting.exported_reports import FAILED, LATENCY, NEVER, SLOWER, report
@@ -312,8 +312,12 @@ def as_dumped(line: str) -> tuple[str, frozenset[tuple[str, str]], float, int]:
 # --- a dashboard ------------------------------------------------------------------------------------------------------
 
 
+def dashboard_json() -> dict[str, Any]:
+    return json.loads(dashboard_file().read_text())
+
+
 def test_no_data_source_is_fixed_and_no_panel_covers_another():
-    dashboard = grafana.dashboard()
+    dashboard = dashboard_json()
     variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
     assert set(re.findall(r'"uid": "([^"]*)"', json.dumps(dashboard))) == {
@@ -331,12 +335,12 @@ def test_no_data_source_is_fixed_and_no_panel_covers_another():
 
 
 def test_dashboard_and_alerts_know_only_our_names():
-    mentioned = re.findall(r"hpc_ml_bench_\w+", json.dumps(grafana.dashboard()) + alerts_file().read_text())
+    mentioned = re.findall(r"hpc_ml_bench_\w+", dashboard_file().read_text() + alerts_file().read_text())
     assert set(mentioned) <= NAMES
 
 
 def test_every_condition_has_a_word_and_a_colour():
-    (timeline,) = [panel for panel in grafana.dashboard()["panels"] if panel["type"] == "state-timeline"]
+    (timeline,) = [panel for panel in dashboard_json()["panels"] if panel["type"] == "state-timeline"]
     words = timeline["fieldConfig"]["defaults"]["mappings"][0]["options"].values()
     assert [word["text"] for word in words] == list(Condition)
     assert len({word["color"] for word in words}) == len(Condition)
@@ -352,7 +356,7 @@ def test_a_real_prometheus_answers_every_query_of_the_dashboard(tmp_path: Path):
     with prometheus_server(tmp_path, tmp_path / "data", tmp_path / "site.prom") as server:
         now = time.time()
         empty = []
-        for query in queries_of(grafana.dashboard()):
+        for query in queries_of(dashboard_json()):
             if query.is_range:
                 found = server.over_time(query.expression, now - 41 * 86400, now, 6 * 3600)
             else:

@@ -8,3 +8,12 @@ from pathlib import Path
 def alerts_file() -> Path:
     """Rules for Prometheus that alert on what `prometheus` exports."""
     return Path(__file__).with_name("alerts.yml")
+
+
+def dashboard_file() -> Path:
+    """A dashboard for Grafana 10 and later that shows what `prometheus` and `openmetrics` export.
+
+    A data source is chosen in it. No query keeps the labels `instance` and `job`, which Prometheus adds to what it
+    scrapes and not to a backfill.
+    """
+    return Path(__file__).with_name("dashboard.json")
