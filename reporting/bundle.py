@@ -13,6 +13,7 @@ import hashlib
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -42,7 +43,7 @@ def pack(path: Path, envelopes: Sequence[Envelope], history: Path, runs: Path, n
         The ids of the runs whose folder is not there.
 
     Raises:
-        RefusedError: a run.json cannot be read.
+        RefusedError: a run.json cannot be read, or SHA256SUMS cannot hold the name of a file.
         OSError: the bundle cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.absolute().parent) as made:
@@ -60,6 +61,7 @@ def pack(path: Path, envelopes: Sequence[Envelope], history: Path, runs: Path, n
             if not (runs / run_id).is_dir():
                 missing.append(run_id)
             for name in _files_below(runs / run_id):
+                _refuse_name(runs / run_id, name)
                 files[f"{RUNS}/{run_id}/{name}"] = runs / run_id / name
         sums = draft / SUMS
         sums.write_text("".join(f"{_sha256(file)}  {name}\n" for name, file in sorted(files.items())), encoding="utf-8")
@@ -82,6 +84,11 @@ def _files_below(folder: Path) -> list[str]:
     """The files of a folder by their relative names. Links are left out: they lead to another place elsewhere."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return [path.relative_to(folder).as_posix() for path in files]
+
+
+def _refuse_name(folder: Path, name: str) -> None:
+    if not name.isprintable():  # a line break, or bytes that are not UTF-8
+        raise RefusedError(f"{folder}: {name!a}: {SUMS} cannot hold this name: rename or remove the file")
 
 
 def _sha256(path: Path) -> str:
@@ -111,7 +118,7 @@ def unpack(path: Path, folder: Path) -> None:
             with tarfile.open(path, "r:gz") as archive:
                 for member in _checked(path, archive):
                     _extract(archive, member, draft / member.name)
-        except (tarfile.TarError, EOFError, OSError) as error:
+        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
             raise RefusedError(f"{path}: it cannot be unpacked: {error}") from None
         _refuse_changes(path, draft)
         draft.rename(folder)

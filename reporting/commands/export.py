@@ -85,7 +85,10 @@ def _bundle(options: argparse.Namespace) -> int:
     print(f"{options.output}: {count} {'run' if count == 1 else 'runs'}, {len(envelopes)} jobs, {size_mb:.1f} MB")
     if missing:
         print(f"without scripts and logs, since {runs} has no folder of: {', '.join(missing)}")
-    print("the folders are as they were: scripts and logs name users, machines and paths; read them before you publish")
+    print(
+        "the folders are as they were: scripts and logs name users, machines and paths, and may hold secrets such as "
+        "tokens: read them before you publish"
+    )
     return print_errors(problems)
 
 

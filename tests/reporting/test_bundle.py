@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -110,6 +111,28 @@ def test_half_a_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["import", "runs", str(path), f"--to={tmp_path / 'new'}"]) == 2
     assert f"{path}: it cannot be unpacked" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bundle(session(tmp_path))
+    content = bytearray(path.read_bytes())
+    for place in range(40, len(content), len(content) // 12):
+        damaged = bytearray(content)
+        damaged[place] ^= 4
+        path.write_bytes(damaged)
+        assert main(["import", "runs", str(path), f"--to={tmp_path / 'new'}"]) == 2
+        assert f"error: {path}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"\xff"])
+def test_a_file_whose_name_the_sums_cannot_hold_is_refused_by_name(
+    name: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = session(tmp_path)
+    (made.jobs / os.fsdecode(name)).touch()
+    words = ["export", "bundle", "latest", "-o", str(tmp_path / "x.tar.gz"), f"--runs-dir={tmp_path / 'runs'}"]
+    assert main([*words, *made.options]) == 2
+    assert "SHA256SUMS cannot hold this name" in capsys.readouterr().err
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
