@@ -1,7 +1,7 @@
 """The BENCH_* variables of a CI job: their names, their types, and what is wrong with one.
 
-GitLab checks the inputs of the component before a pipeline begins. Variables of a schedule, of the plain template and
-of other CI systems have no types, so they are checked here.
+GitLab checks the inputs of the component before a pipeline begins. Variables of a schedule and of
+other CI systems have no types, so they are checked here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from platforms.printable import printable
 PREFIX = "BENCH_"
 SIZES = ("smoke", "quick", "subset", "full")
 GATES = ("on", "off", "require")
-NO_PLATFORM = "none"
-"""Stands in the matrix of the plain template until the including project names its platforms."""
 STEPS = ("all", "submit", "fetch", "cancel")
 
 
@@ -72,8 +70,6 @@ CHECKS: Mapping[str, Callable[[str], None]] = MappingProxyType(
         "SUITE_VERSION": _any,
         "MERGE_REQUESTS": _one_of("never", "check", "manual"),
         "PAGES": _one_of("true", "false"),
-        "RUNNER_TAG": _any,
-        "IMAGE": _any,
     }
 )
 """The variables without their prefix, and what checks the value of each. An empty value is as none."""
@@ -139,12 +135,6 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
             f"pipeline measures one platform alone with {PREFIX}ONLY={given['PLATFORM']}. Nothing was submitted"
         )
     platform = given.get("JOB_PLATFORM", given.get("PLATFORM", ""))
-    if platform == NO_PLATFORM:
-        raise RefusedError(
-            "no platform is named: write "
-            "`.bench-platforms: {parallel: {matrix: [{BENCH_JOB_PLATFORM: [campus_a100]}]}}` into .gitlab-ci.yml, "
-            "with the names of your platforms. Nothing was submitted"
-        )
     if needs_platform and not platform:
         raise RefusedError(
             f"{PREFIX}PLATFORM is not set: it names the platform of this job, as in {PREFIX}PLATFORM=local"

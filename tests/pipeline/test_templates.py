@@ -1,10 +1,11 @@
-"""The two templates: they have the same jobs, jobs begin only where they should, and wrong inputs are refused.
+"""The component: its jobs begin only where they should, and wrong inputs are refused.
 
 gitlab-ci-local also checks what it expands against the JSON schema of GitLab's CI files, which it brings along.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline import plain_template, variables
+from pipeline import variables
 from tests.pipeline.gitlab_ci_local import ROOT, CentreProject
 
 INPUTS: Mapping[str, object] = {"platform": ["a100", "h100"], "runner_tags": ["login"], "suite": "/opt/hpc-ml-bench"}
@@ -32,38 +33,24 @@ def include_component(project: CentreProject, **inputs: object) -> None:
     project.commit()
 
 
-def include_plain(project: CentreProject, **given: str) -> None:
-    """The plain template with the same platforms. gitlab-ci-local finds it in the project itself."""
-    project.write("plain.yml", plain_template.PLAIN.read_text())
-    content = {
-        "include": [{"local": "plain.yml"}],
-        "variables": {"BENCH_SUITE": INPUTS["suite"], "BENCH_RUNNER_TAG": "login", **given},
-        ".bench-platforms": {"parallel": {"matrix": [{"BENCH_JOB_PLATFORM": INPUTS["platform"]}]}},
-    }
-    project.write(".gitlab-ci.yml", yaml.safe_dump(content))
-    project.commit()
-
-
 def spec() -> dict[str, Any]:
     header = (ROOT / "templates/bench.yml").read_text().partition("\n---\n")[0]
     inputs: dict[str, Any] = yaml.safe_load(header)["spec"]["inputs"]
     return inputs
 
 
-def test_the_plain_template_is_made_of_the_component() -> None:
-    assert plain_template.PLAIN.read_text() == plain_template.plain(), "type: python -m pipeline.plain_template"
-
-
-def test_each_variable_of_the_templates_is_checked_and_no_other_one_is() -> None:
-    described = yaml.safe_load(plain_template.PLAIN.read_text())["variables"]
-    assert {name.removeprefix(variables.PREFIX) for name in described} == variables.CHECKS.keys() - {
-        "PLATFORM",
-        "JOB_PLATFORM",
-    }
-    for name, variable in described.items():
-        for value in variable.get("options", [variable["value"]]):
-            if value:
-                variables.CHECKS[name.removeprefix(variables.PREFIX)](value)
+def test_each_variable_of_the_component_is_checked() -> None:
+    body = (ROOT / "templates/bench.yml").read_text().partition("\n---\n")[2]
+    assigned = re.findall(r"BENCH_(\w+): \"?\$\[\[ inputs\.(\w+) \]\]", body)
+    assert assigned
+    of_schedules = {"STEP", "ONLY", "RUN", "PLATFORM"}
+    assert {name for name, _ in assigned} | of_schedules == variables.CHECKS.keys()
+    declared = spec()
+    for name, typed in assigned:
+        default = declared[typed].get("default", "")
+        for value in declared[typed].get("options", [default]):
+            if value != "" and not isinstance(value, bool):
+                variables.CHECKS[name](value)
 
 
 def test_each_input_has_a_description_and_its_default_is_allowed() -> None:
@@ -94,14 +81,6 @@ def test_which_jobs_a_pipeline_begins(centre: CentreProject, source: str, step: 
     include_component(centre, pages=True)
     jobs = centre.jobs(source, BENCH_STEP=step)
     assert {name.partition(":")[0].removeprefix("bench-") for name in jobs} == BEGUN[source, step]
-
-
-@pytest.mark.parametrize(("source", "step"), [("schedule", ""), ("web", "cancel")])
-def test_the_plain_template_begins_the_same_jobs(centre: CentreProject, source: str, step: str) -> None:
-    include_component(centre, pages=True)
-    jobs = centre.jobs(source, BENCH_STEP=step)
-    include_plain(centre, BENCH_PAGES="true")
-    assert centre.jobs(source, BENCH_STEP=step) == jobs
 
 
 def test_each_platform_has_jobs_of_its_own(centre: CentreProject) -> None:

@@ -39,7 +39,6 @@ def test_a_shared_folder_takes_the_place_of_the_branch(project: Path, tmp_path: 
         ("BENCH_STEP", "fetsch", "BENCH_STEP: 'fetsch': it is one of all, submit, fetch, cancel"),
         ("BENCH_WAIT", "5", "BENCH_WAIT: '5': '5' is no time"),
         ("BENCH_PLATFORM", "A100", "BENCH_PLATFORM: 'A100': it is the name of a platform"),
-        ("BENCH_PLATFORM", "none", "no platform is named: write `.bench-platforms:"),
         ("BENCH_RUNS", "runs", "BENCH_RUNS: 'runs': it is an absolute folder"),
         ("BENCH_RUNS", "/does/not/exist", "BENCH_RUNS: there is no folder /does/not/exist"),
         ("BENCH_HISTORY", "/shared", "BENCH_RUNS is not set"),
