@@ -3,6 +3,7 @@ without saying what to do instead."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -61,8 +62,10 @@ def test_doctor_asks_what_any_scheduler_can_be_asked(
 
 
 def test_init_says_what_it_can_ask(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "it", "--diff", "--site", str(site)]) != 0
-    assert "init can ask slurm, kubernetes, ssh, and not scheduler third" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["init", "new", "--scheduler", "third", "--site", str(site)])
+    assert re.search("invalid choice: 'third'.*slurm.*kubernetes.*ssh", capsys.readouterr().err)
+    assert not (site / "platforms" / "new.yaml").exists()
 
 
 def test_a_benchmark_is_known_to_commands_as_soon_as_its_file_is_there(tmp_path: Path) -> None:
