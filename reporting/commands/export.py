@@ -81,8 +81,8 @@ def _bundle(options: argparse.Namespace) -> int:
     envelopes = chosen_runs(site, options.selection or [LATEST], runs, problems)
     missing = bundle.pack(options.output, envelopes, site.history, runs, site.settings.night_ends)
     count = len({envelope.key.run_id for envelope in envelopes})
-    size_mb = options.output.stat().st_size / 1e6
-    print(f"{options.output}: {count} {'run' if count == 1 else 'runs'}, {len(envelopes)} jobs, {size_mb:.1f} MB")
+    size_kb = options.output.stat().st_size / 1e3
+    print(f"{options.output}: {count} {'run' if count == 1 else 'runs'}, {len(envelopes)} jobs, {size_kb:,.0f} kB")
     if missing:
         print(f"without scripts and logs, since {runs} has no folder of: {', '.join(missing)}")
     print(
