@@ -1,7 +1,7 @@
 """The BENCH_* variables of a CI job: their names, their types, and what is wrong with one.
 
-GitLab checks the inputs of the component before a pipeline begins. Variables of a schedule and of
-other CI systems have no types, so they are checked here.
+GitLab checks the inputs of the component before a pipeline begins. Variables of a schedule and of other CI
+systems have no types, so they are checked here.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""A bundle: the folders of some runs, their lines of the history and their numbers, in one `tar.gz` with its sums.
+"""A bundle: some runs of a site, as a site of their own, in one `tar.gz`.
 
-SHA256SUMS          as `sha256sum -c` reads it: all other files
-table.csv           the numbers, a line for each run and metric
-history/            the lines of these runs: a history of its own
-runs/<run id>/      the folder of each run, as far as it is there
+| file          | content                                                  |
+|---------------|----------------------------------------------------------|
+| SHA256SUMS    | the sums of all other files, as `sha256sum -c` reads it  |
+| table.csv     | the numbers, a line for each run and metric              |
+| site.yaml     | the name of the site that measured, and when nights end  |
+| history/      | the lines of these runs                                  |
+| runs/<run id> | the folder of each run, as far as it is there            |
+
+So every command reads an unpacked bundle with `--site=DIR`.
 """
 
 from __future__ import annotations
 
-import datetime
 import hashlib
+import json
 import shutil
 import tarfile
 import tempfile
@@ -17,25 +22,26 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from platforms.config.schema import Site
 from platforms.job import RefusedError
 from reporting.history.envelope import Envelope
 from reporting.history.reader import run_of
 from reporting.history.writer import HistoryWriter
-from reporting.references.answers import References
-from reporting.tables.history_rows import all_rows
+from reporting.tables.history_rows import unjudged_rows
 from reporting.tables.tidy import tidy
 
 SUMS = "SHA256SUMS"
 TABLE = "table.csv"
-HISTORY = "history"
+SITE = "site.yaml"
+HISTORY = "history"  # where every site has its history unless it says otherwise
 RUNS = "runs"
 
 
-def pack(path: Path, envelopes: Sequence[Envelope], history: Path, runs: Path, night_ends: datetime.time) -> list[str]:
+def pack(path: Path, envelopes: Sequence[Envelope], site: Site, history: Path, runs: Path) -> list[str]:
     """Write the bundle of these runs, as a whole or not at all.
 
     Args:
-        envelopes: all lines of the chosen runs.
+        envelopes: all lines of the chosen runs, which are of this site.
         history: the folder that has their run.json's.
         runs: the folder in which each run has one.
 
@@ -49,12 +55,9 @@ def pack(path: Path, envelopes: Sequence[Envelope], history: Path, runs: Path, n
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.absolute().parent) as made:
         draft = Path(made)
         _write_history(draft / HISTORY, envelopes, history)
-        now = datetime.datetime.now().astimezone()
-        problems: list[str] = []
-        rows = all_rows(history, envelopes, References(), night_ends, now, problems)
-        if problems:
-            raise RefusedError(problems[0])
-        (draft / TABLE).write_text(tidy(rows, night_ends), encoding="utf-8")
+        rows = unjudged_rows(history, envelopes, problems=[])  # their run.json's were read a moment ago
+        (draft / TABLE).write_text(tidy(rows, site.night_ends), encoding="utf-8")
+        (draft / SITE).write_text(f'name: {json.dumps(site.name)}\nnight_ends: "{site.night_ends:%H:%M}"\n')
         files = {name: draft / name for name in _files_below(draft)}
         missing = []
         for run_id in dict.fromkeys(envelope.key.run_id for envelope in envelopes):

@@ -23,7 +23,7 @@ def chosen_runs(site: OpenedSite, words: Sequence[str], runs: Path, problems: li
         runs: the folder of the runs.
         problems: gets a sentence for each file of the history that cannot be read.
 
-    Raises RefusedError where there is none, and for a run that is not finished.
+    Raises RefusedError where there is none, and for a run whose session still runs.
     """
     envelopes = site.read(problems=problems)
     if not envelopes:

@@ -79,10 +79,10 @@ def _bundle(options: argparse.Namespace) -> int:
         raise RefusedError(f"--runs-dir: there is no folder {runs}; it is the one in which each run has a folder")
     problems: list[str] = []
     envelopes = chosen_runs(site, options.selection or [LATEST], runs, problems)
-    missing = bundle.pack(options.output, envelopes, site.history, runs, site.settings.night_ends)
-    count = len({envelope.key.run_id for envelope in envelopes})
+    missing = bundle.pack(options.output, envelopes, site.settings, site.history, runs)
+    run_ids = dict.fromkeys(envelope.key.run_id for envelope in envelopes)
     size_kb = options.output.stat().st_size / 1e3
-    print(f"{options.output}: {count} {'run' if count == 1 else 'runs'}, {len(envelopes)} jobs, {size_kb:,.0f} kB")
+    print(f"{options.output}: {size_kb:,.0f} kB with everything of {', '.join(run_ids)}")
     if missing:
         print(f"without scripts and logs, since {runs} has no folder of: {', '.join(missing)}")
     print(
@@ -93,6 +93,10 @@ def _bundle(options: argparse.Namespace) -> int:
 
 
 def _refuse_what_cannot_be_written(options: argparse.Namespace) -> None:
+    if options.kind == "bundle" and options.tonight is not None:
+        raise RefusedError("--tonight: a bundle holds whole runs (choose them, as in date=..2026-11-17)")
+    if options.kind != "bundle" and options.runs_dir is not None:
+        raise RefusedError("--runs-dir: only export bundle reads the folder of runs")
     path = options.output
     if path is None:
         return

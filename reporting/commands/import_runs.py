@@ -1,6 +1,6 @@
 """`python -m reporting import reframe|pytest-benchmark|runs FILE…`: takes in what others recorded.
 
-Results of other programs go into the site's history. Runs of another centre become a history of their own.
+Results of other programs go into the site's history. Runs of another centre become a site of their own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Import, say what was imported, and what the gate says of it. Returns 1 if a part of the files was skipped."""
     if options.program == "runs":
-        return _unpack(options.files, options.to)
+        return _unpack(options)
+    if options.to is not None:
+        raise RefusedError("--to: only import runs makes a new folder; other results go into the history (--history)")
     site = open_site(options)
     refuse_missing(site.history, options.history, site.folder)
     said = Said.parse(options.better)
@@ -104,18 +106,19 @@ def main(options: argparse.Namespace) -> int:
     return print_errors(list(dict.fromkeys(problems)))
 
 
-def _unpack(files: Sequence[Path], folder: Path | None) -> int:
-    """Unpack one bundle into a folder of its own, and say how it is looked at. Returns 0."""
-    if len(files) > 1:
-        raise RefusedError("import runs: one file at a time, since each becomes a history of its own")
-    (path,) = files
+def _unpack(options: argparse.Namespace) -> int:
+    """Unpack one bundle as a site of its own, and say how it is looked at. Returns 0."""
+    if options.better or options.since is not None:
+        raise RefusedError("import runs takes everything of a bundle: neither --better nor --since")
+    if len(options.files) > 1:
+        raise RefusedError("import runs: one file at a time, since each becomes a site of its own")
+    (path,) = options.files
     if not path.is_file():
-        raise RefusedError(f"{path}: there is no such file (python -m reporting export bundle -o {path} writes one)")
-    folder = folder or Path(path.name.removesuffix(".gz").removesuffix(".tgz").removesuffix(".tar"))
+        raise RefusedError(f"{path}: there is no such file (`python -m reporting export bundle` writes one)")
+    folder = options.to or Path(path.name.removesuffix(".gz").removesuffix(".tgz").removesuffix(".tar"))
     bundle.unpack(path, folder)
-    history = shlex.quote(str(folder / bundle.HISTORY))
     print(f"{folder}: all files are as in {bundle.SUMS}")
-    print(f"look at it: python -m reporting table --all-sites --history={history}")
+    print(f"look at it: python -m reporting table --site={shlex.quote(str(folder))}")
     return 0
 
 

@@ -94,6 +94,12 @@ def all_rows(
     return sorted(rows, key=place_in_tables)
 
 
+def unjudged_rows(history: Path, envelopes: Sequence[Envelope], problems: list[str]) -> list[Row]:
+    """A row for each run that has numbers, without a verdict and a pin: these depend on runs beside them."""
+    rows = [_row(history, envelope, {}, {}, [], problems) for envelope in envelopes if is_measured(envelope)]
+    return sorted(rows, key=place_in_tables)
+
+
 def stored_verdicts(envelope: Envelope) -> dict[str, Verdict]:
     """What the gate said of a run when it was recorded."""
     return {

@@ -8,7 +8,6 @@ from reporting.anchors.catalogue import devices_of, neighbours
 from reporting.tables.grouped import Table
 from reporting.tables.row import Row, number
 
-EFFECTIVE = "effective_throughput"
 MOST_BESIDE = 3  # published numbers beside one row of ours
 
 

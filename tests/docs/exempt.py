@@ -48,7 +48,7 @@ PARSED_ONLY: Mapping[str, str] = {
 NOT_RUN: Mapping[str, str] = {
     "python -m reporting export bundle latest -o runs.tar.gz": "needs a run's folder; test_bundle.py runs it",
     "python -m reporting export bundle before after -o upgrade.tar.gz": "needs runs with these labels",
-    "python -m reporting table --all-sites --history=vendor/history": "reads what `import runs` makes",
+    "python -m reporting table --site=vendor": "reads what `import runs` makes",
     "python -m reporting nodes cluster --job 16 --site=/centre/bench/site": "names a centre's own folder",
     "python -m reporting nodes cluster --job 4711 --site=/centre/bench/site": "names a centre's own folder",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import subprocess
@@ -48,11 +49,19 @@ def test_another_centre_sees_the_same_tables(tmp_path: Path, capsys: pytest.Capt
     folder = tmp_path / "there"
     assert main(["import", "runs", str(path), f"--to={folder}"]) == 0
     printed = capsys.readouterr().out
-    assert f"table --all-sites --history={folder / 'history'}" in printed
-    assert main(["table", "--all", *made.options[:1], f"--history={folder / 'history'}"]) == 0
+    assert f"python -m reporting table --site={folder}\n" in printed
+    assert main(["table", "--all", f"--site={folder}"]) == 0
     assert capsys.readouterr().out == ours
-    assert "25.07830415077567" in (folder / "table.csv").read_text(), "all digits"
     assert (folder / "runs" / RUN_ID / RESNET / "job.sh").read_bytes() == (made.jobs / RESNET / "job.sh").read_bytes()
+
+
+def test_its_table_has_all_digits_and_no_verdict(tmp_path: Path) -> None:
+    with tarfile.open(bundle(session(tmp_path))) as archive:
+        file = archive.extractfile("table.csv")
+        assert file is not None
+        rows = list(csv.DictReader(io.TextIOWrapper(file)))
+    assert "25.07830415077567" in {row["value"] for row in rows}
+    assert {(row["verdict"], row["is_red"], row["pin"]) for row in rows} == {("", "", "")}
 
 
 def test_sha256sum_checks_it_and_it_names_no_user(tmp_path: Path) -> None:
@@ -103,6 +112,24 @@ def test_what_is_no_file_in_it_is_refused(tmp_path: Path, capsys: pytest.Capture
     path = changed(bundle(session(tmp_path)), "link", b"", kind=tarfile.SYMTYPE)
     assert main(["import", "runs", str(path), f"--to={tmp_path / 'new'}"]) == 2
     assert "'link' is no file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["export", "bundle", "--tonight=2026-11-17", "-o", "x.tar.gz"], "--tonight: "),
+        (["export", "prometheus", "--runs-dir=runs"], "--runs-dir: "),
+        (["import", "runs", "x.tar.gz", "--since=2026-11-17"], "neither --better nor --since"),
+        (["import", "runs", "x.tar.gz", "y.tar.gz"], "one file at a time"),
+        (["import", "runs", "x.tar.gz"], "there is no such file"),
+        (["import", "reframe", "x.json", "--to=x"], "--to: "),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert why in capsys.readouterr().err
 
 
 def test_half_a_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,6 @@ from urllib.parse import parse_qsl
 from tests.fake_kubernetes.api.errors import bad_request
 from tests.fake_kubernetes.store.trees import Tree
 
-MOST_BYTES = 3 << 20
-
 
 @dataclass
 class Request:
