@@ -125,6 +125,9 @@ class Simulated:
         self.calls["gaps"] += 1
         return ()
 
+    def log_doubts(self, job: Submitted) -> Sequence[str]:
+        return ()
+
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
         self.calls["cancel"] += 1
         return {}

@@ -207,6 +207,11 @@ class KubernetesKeys(BaseModel):
         json_schema_extra={"default": "20m"},
     )
 
+    log_rotates_at: Amount = Field(
+        default="1Mi",
+        description="containerLogMaxSize of the nodes; the default is less than that of any cluster",
+    )
+
     @model_validator(mode="after")
     def _one_context(self) -> KubernetesKeys:
         if self.context is not None and self.contexts:

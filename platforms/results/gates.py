@@ -14,6 +14,7 @@ from platforms.job import DEVICE_UNITS, JobSpec, Run, Window
 
 SCHEMA = 1
 IDENTITY_LIMIT = 0.03  # how far the three numbers of a run may disagree
+LOG_DOUBT = "log may lack lines"  # how the warning of a log that a node may have rotated unseen begins
 UNSTEADY = 0.1  # if the windows of a job spread by more than this, their mean says little
 SUM_TOLERANCE = 1e-6
 LONGEST_VALUE = 60  # characters of a value in a message

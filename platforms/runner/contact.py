@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from platforms.job import AwayError, LoginNeeded, Status, Submitted, describe_error
+from platforms.results.gates import LOG_DOUBT
 from platforms.runner.live_job import Job
 from platforms.schedulers import Scheduler
 
@@ -138,6 +139,11 @@ class Contact:
         """What is missing in a log that has been read to its end, a sentence each."""
         assert job.submission is not None
         return tuple(self.scheduler.gaps(job.submission))
+
+    def log_doubts(self, job: Job) -> tuple[str, ...]:
+        """Why a log that has been read to its end may lack lines, a sentence each."""
+        assert job.submission is not None
+        return tuple(f"{LOG_DOUBT}: {why}" for why in self.scheduler.log_doubts(job.submission))
 
     def cancel(self, jobs: Iterable[Job]) -> dict[Job, str]:
         """Cancel jobs with one request. Returns those that may still be there, and why."""

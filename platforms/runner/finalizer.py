@@ -140,7 +140,8 @@ class Finalizer:
         problems += self._contact.gaps(job)
         problems += job.reader.contradictions(status.last_word)
         problems += status.problems
-        run = replace(run, problems=(*run.problems, *problems), warnings=(*run.warnings, *status.warnings))
+        warnings = (*run.warnings, *status.warnings, *self._contact.log_doubts(job))
+        run = replace(run, problems=(*run.problems, *problems), warnings=warnings)
         if status.ended_s is None:
             status = replace(status, ended_s=self._wall())
         self.finish(job, final_status(status, job.spec, job.reader), run)

@@ -154,6 +154,10 @@ class Scheduler(Protocol):
         """Return a sentence for each lost part of the log. Called once `read` has returned the end of the log."""
         ...
 
+    def log_doubts(self, job: Submitted) -> Sequence[str]:
+        """Return a sentence for each log that may lack lines though nothing shows it. Called after `gaps`."""
+        ...
+
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
         """Cancel jobs that wait or run, and wait until they are gone. A job that has ended before is no error.
 

@@ -141,6 +141,10 @@ class LocalScheduler:
         """A file has no gaps."""
         return ()
 
+    def log_doubts(self, job: Submitted) -> Sequence[str]:
+        """A file lacks no lines."""
+        return ()
+
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """Send SIGTERM to the supervisors, which end their jobs; end the jobs of a supervisor that fails to."""
         return supervisor_client.cancel([job.job_id for job in jobs])

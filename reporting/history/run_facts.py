@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from platforms.job import Metric, Outcome, Trial, Window, split_refusal
-from platforms.results.gates import UNSTEADY, part
+from platforms.results.gates import LOG_DOUBT, UNSTEADY, part
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import ALL_WINDOWS, THROTTLED, TRIED, UNSTEADY_RUN, Envelope, Key
 from reporting.history.stretches import all_windows, fastest_stretch
@@ -163,6 +163,8 @@ def doubts_of(run_json: Mapping[str, Any]) -> Iterator[str]:
         subject = str(warning).partition(":")[0]
         if subject in DOUBTED_BY_JOB:
             yield DOUBTED_BY_JOB[subject]
+        if subject == LOG_DOUBT and (not run_json.get("windows") or run_json.get("metrics")):
+            yield LOG_DOUBT  # the lines that windows are read from are numbered, those that a test reads are not
     if _stolen_share(part(part(run_json, "summary"), "health")) >= STOLEN_SHARE:
         yield NOT_ALONE
     if part(run_json, "asked").get("unsupported"):

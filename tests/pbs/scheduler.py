@@ -192,6 +192,9 @@ class PbsScheduler:
     def gaps(self, job: Submitted) -> Sequence[str]:
         return ()
 
+    def log_doubts(self, job: Submitted) -> Sequence[str]:
+        return ()
+
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
         """qdel, and then ask until no job is left."""
         left = [job.job_id for job in jobs]

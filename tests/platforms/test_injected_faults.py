@@ -141,6 +141,9 @@ class Backend:
     def gaps(self, job: Submitted) -> Sequence[str]:
         return ()
 
+    def log_doubts(self, job: Submitted) -> Sequence[str]:
+        return ()
+
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
         self.machine.cancelled += [job.name for job in jobs]
         return {}

@@ -33,7 +33,7 @@ from tests.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).parent / "kubernetes_recorded"
 PATIENCE_S = 60.0
-QUICK = Timeouts(ended_s=0.02, again_s=0.01, longest_s=0.1, sure_s=0.1, late_s=0.2, quiet_s=0.02)
+QUICK = Timeouts(ended_s=0.02, again_s=0.01, longest_s=0.1, sure_s=0.1, late_s=0.2)
 NOON = 1_790_000_000  # any second
 PIECE = 16 * 1024
 ODD = [

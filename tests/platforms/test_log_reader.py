@@ -246,6 +246,13 @@ def test_lost_lines_are_a_problem() -> None:
     assert "rank 7: 1-2, 4" in problems_of("".join(lines + other))
 
 
+@pytest.mark.parametrize("lost", range(len(log(good()).splitlines())))
+def test_whichever_line_is_lost_it_is_a_problem(lost: int) -> None:
+    lines = log(good()).splitlines(keepends=True)
+    del lines[lost]
+    assert problems_of("".join(lines))
+
+
 def test_lost_lines_of_many_ranks_are_one_problem() -> None:
     text = log(good()) + "".join(line("hpcml_progress", None, 1, rank=rank) for rank in range(1, 100))
     assert "and 96 more ranks" in problems_of(text)

@@ -431,6 +431,7 @@ class Scripted:
     status_of: dict[str, Callable[[float], Status]] = field(default_factory=dict)
     log_of: dict[str, Callable[[float], bytes]] = field(default_factory=dict)
     gaps_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    log_doubts_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     refuse: dict[str, Exception] = field(default_factory=dict)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     away: Exception | None = None
@@ -517,6 +518,9 @@ class Scripted:
 
     def gaps(self, job: Submitted) -> tuple[str, ...]:
         return self.gaps_of.get(job.job_id, ())
+
+    def log_doubts(self, job: Submitted) -> tuple[str, ...]:
+        return self.log_doubts_of.get(job.job_id, ())
 
     def clean(self, job: Submitted) -> None:
         with self.asked("clean"):
@@ -1535,6 +1539,15 @@ def test_a_gap_in_a_log_is_a_problem(runner: Runner, far: Scripted) -> None:
     runner.wait(a)
     assert a.run is not None
     assert a.run.problems == ("rotated away",)
+
+
+def test_a_doubt_about_a_log_is_a_warning(runner: Runner, far: Scripted) -> None:
+    far.status_of["a"] = then((0, RUNNING), (15, ENDED))
+    far.log_doubts_of["a"] = ("it was long",)
+    (a,) = add(runner, "a")
+    runner.wait(a)
+    assert a.run is not None
+    assert a.run.warnings == ("log may lack lines: it was long",)
 
 
 def test_problems_and_warnings_of_a_scheduler_become_those_of_the_run(runner: Runner, far: Scripted) -> None:

@@ -105,6 +105,10 @@ def test_a_job_that_never_began_has_an_envelope_without_numbers() -> None:
     assert not made.eligible
 
 
+LACKS_LINES = "log may lack lines: container c of pod p wrote about 3.0 MiB, and nodes may rotate a log from 1 MiB on"
+BANDWIDTH = {"value": 3.0, "unit": "GB/s", "better": "higher"}
+
+
 @pytest.mark.parametrize(
     ("change", "doubts"),
     [
@@ -112,6 +116,9 @@ def test_a_job_that_never_began_has_an_envelope_without_numbers() -> None:
         ({"warnings": ["not alone: others used 1.3 of the 2 core(s) of this job"]}, ("not alone",)),
         ({"warnings": ["crowded: ranks 0, 1 on n07: 2 thread(s) on 1 core(s) (0)"]}, ("crowded",)),
         ({"warnings": ["steps not known: nothing says how the steps of the job ended"]}, ("steps not known",)),
+        ({"warnings": [LACKS_LINES]}, ()),  # the lines of windows are numbered
+        ({"warnings": [LACKS_LINES], "windows": []}, ("log may lack lines",)),
+        ({"warnings": [LACKS_LINES], "metrics": {"bandwidth": BANDWIDTH}}, ("log may lack lines",)),
         ({"start__request__inject": {"slow": 2.0}}, ("slowed on purpose",)),
         ({"warnings": ["straggler: rank 3 on n07", "a global batch of 2, not the 32 of gbs32"]}, ()),
     ],

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platforms.config.values import quantity_of
 from platforms.job import (
     AwayError,
     JobSpec,
@@ -175,6 +176,15 @@ class KubernetesScheduler:
         record = self._record(job)
         try:
             return self._cluster(record.target).log(record).lost
+        except RefusedError:  # its folder cannot be written: read() has said so
+            return ()
+
+    def log_doubts(self, job: Submitted) -> Sequence[str]:
+        """Return which containers wrote so much that their nodes may have rotated lines away unseen."""
+        record = self._record(job)
+        rotated_from = quantity_of(self._platform.kubernetes.log_rotates_at)
+        try:
+            return self._cluster(record.target).log(record).doubts(rotated_from)
         except RefusedError:  # its folder cannot be written: read() has said so
             return ()
 

@@ -299,6 +299,10 @@ class SlurmScheduler:
         """A file has no gaps."""
         return ()
 
+    def log_doubts(self, job: Submitted) -> Sequence[str]:
+        """A file lacks no lines."""
+        return ()
+
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
 
 __all__ = ["ApiError", "Client", "Expired"]
 
-LOG_SILENCE_S = 3600.0  # how long a followed log may be silent; its follower checks earlier whether it still lives
+LOG_SILENCE_S = 120.0  # how long a followed log may be silent; then it is opened again
 PAGE = 500  # objects per answer of a LIST
 RELISTS = 3  # how often a LIST is started again when its pages took longer than the server keeps them
 
@@ -307,13 +307,10 @@ class Client:
         follow: bool,
         since: str | None,
         previous: bool = False,
-        tail: int | None = None,
-        limit: int | None = None,
     ) -> AbstractContextManager[Iterator[bytes]]:
         """Stream the log of a container as it comes, each line behind its time stamp.
 
-        `since` is an RFC 3339 time, `previous` asks for the log of the start before the current one, `tail` for the
-        last lines, `limit` for the first bytes.
+        `since` is an RFC 3339 time, `previous` asks for the log of the start before the current one.
 
         Entering sends the request, once. Raises ApiError then (400: the container waits to start; 404: it is gone), and
         AwayError then or while the log is read.
@@ -325,10 +322,6 @@ class Client:
             query.append(("previous", "true"))
         if since:
             query.append(("sinceTime", since))
-        if tail is not None:
-            query.append(("tailLines", str(tail)))
-        if limit is not None:
-            query.append(("limitBytes", str(limit)))
         silence_s = LOG_SILENCE_S if follow else READ_S
         return self._session.stream(PODS.path(self.namespace, pod, "log"), query, silence_s)
 

@@ -11,14 +11,14 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from platforms import atomic_file
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes.log.lines import Overlap, rfc3339_millis
+from platforms.schedulers.kubernetes.log.lines import SECOND, LogLine, Overlap, rfc3339_millis
 from platforms.schedulers.kubernetes.log.starts import ContainerStart
 
 MERGED = "log"
@@ -30,6 +30,7 @@ STATE_S = 1.0
 STATE_SHARE = 20  # writing the state takes at most this fraction of the time: one in 20
 LONGEST = 200  # bytes of a file's name
 GAPS = 5  # so many gaps of a container's log are listed
+NODE_BYTES = 10  # of a line on the node, beside its stamp and content
 
 
 @dataclass
@@ -47,7 +48,10 @@ class LogProgress:
     complete: bool = False  # the log of this start is read to its end, as far as that is possible
     overlap: Overlap = field(default_factory=Overlap)
     lost: list[str] = field(default_factory=list)
-    size: int = 0  # bytes of this start's log on the node, as far as they are known
+    began: int | None = None  # stamp of this start, if it is known
+    first: int | None = None  # stamp of its first line that came
+    size: int = 0  # bytes that its lines take on the node
+    longest: int = 0  # bytes on the node, at a guess, of the longest log of an earlier start
     # of each gap two stamps, in nanoseconds, and its byte in the file
     gaps: list[list[int]] = field(default_factory=list)
 
@@ -56,13 +60,37 @@ class LogProgress:
         """The container's name for people."""
         return f"container {self.container} of pod {self.pod}"
 
-    def begin(self, run: str, count: int) -> None:
-        """Begin with the log of another start of the container."""
+    def begin(self, run: str, count: int, began_s: float | None) -> None:
+        """Begin with the log of another start of the container, which began at `began_s` in Unix seconds."""
+        self.longest = self.node_bytes
         self.run = run
         self.count = count
         self.complete = False
         self.overlap = Overlap()
+        self.began = None if began_s is None else int(began_s * SECOND)
+        self.first = None
         self.size = 0
+
+    def extend(self, lines: Sequence[LogLine]) -> None:
+        """Count lines, which follow those that are known, and remember the last of them."""
+        if self.first is None:
+            self.first = lines[0].nanos
+        self.size += sum(len(line.raw) + NODE_BYTES for line in lines)
+        self.overlap.extend(lines)
+
+    @property
+    def node_bytes(self) -> int:
+        """How long the container's longest log was on its node, at a guess.
+
+        What came before the first line, if anything, was as dense as what came after it: of a log that a node has
+        rotated it shows only the end.
+        """
+        if self.first is None or self.overlap.last is None:
+            return self.longest
+        began = self.first if self.began is None else self.began
+        unseen = max(0, self.first - began)
+        seen = max(SECOND, self.overlap.last - self.first)
+        return max(self.longest, self.size + self.size * unseen // seen)
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -5,8 +5,7 @@ it ends as cleanly as one that was read to the end. So a log counts as complete 
 ended and two streams in a row came to the same end.
 
 Some kinds delete their pods at once, so that no second stream can be read. The log then is complete when its last
-stream ended by itself: if that one had been cut, it would have been opened again at once. Shortly before a pod goes its
-kubelet has lost the log already, and sends a message in place of it.
+stream ended by itself: if that one had been cut, it would have been opened again at once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,37 +22,19 @@ from platforms.job import AwayError, BenchError
 from platforms.schedulers.kubernetes.api.errors import ApiError, Expired
 from platforms.schedulers.kubernetes.log.files import LogFiles
 from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, LineSplitter, LogLine, OverlapSearch, line_of, rfc3339
-from platforms.schedulers.kubernetes.log.pump import Arrival, Pump
-from platforms.schedulers.kubernetes.log.rotation import (
-    JUMP,
-    SMALL,
-    ArrivalDelay,
-    LostBeginning,
-    SkipDetector,
-    size_on_node,
-)
 from platforms.schedulers.kubernetes.log.signals import FollowerSignals
 from platforms.schedulers.kubernetes.log.starts import ContainerStart
 from platforms.schedulers.kubernetes.objects.fields import one_line
 
 TRIES = 3  # so often a refusal, or a log that contradicts what is known, must come before it is believed
 AT_ONCE = 1  # so many streams in a row that bring nothing new are followed by another one at once
-FIRST_BYTES = 100  # the first bytes of a log, which hold its first line's stamp
 
 
 class LogSource(Protocol):
     """A source of logs, as a Client is. If its streams have a stop(), another thread can end them while they wait."""
 
     def log(
-        self,
-        pod: str,
-        container: str,
-        *,
-        follow: bool,
-        since: str | None,
-        previous: bool = False,
-        tail: int | None = None,
-        limit: int | None = None,
+        self, pod: str, container: str, *, follow: bool, since: str | None, previous: bool = False
     ) -> AbstractContextManager[Iterator[bytes]]: ...
 
 
@@ -64,9 +45,7 @@ class Timeouts:
     `ended_s`: after a stream has ended cleanly, for the pod to say that its container has ended. `again_s`: before the
     second attempt after a failure; doubled each time up to `longest_s`. `sure_s`: a state of the pod must be so much
     younger than a stream's beginning to say of which start of the container the stream is; the follower waits three
-    times as long for one. `late_s`: for a silent stream whose container has ended. `quiet_s`: after so much silence no
-    further line is expected to belong to the last ones. `silent_s`: for a silent stream, before the follower checks
-    whether it still lives.
+    times as long for one. `late_s`: for a silent stream whose container has ended.
     """
 
     ended_s: float = 1.0
@@ -74,8 +53,6 @@ class Timeouts:
     longest_s: float = 15.0
     sure_s: float = 5.0
     late_s: float = 3.0
-    quiet_s: float = 1.0
-    silent_s: float = 120.0
 
 
 DEFAULT_TIMEOUTS = Timeouts()
@@ -87,8 +64,7 @@ class StreamResult:
 
     `size`: its bytes, of which `rest` came after the last newline. `new`: the number of new lines. `found`: the stream
     surely continues what is known of the log. `known`: it does, or is taken for that, because it brings the same each
-    time. `strange`: a message that is the kubelet's and not the container's. `broken`: why the stream ended, unless it
-    ended by itself. `behind`: its last line arrived late.
+    time. `strange`: a message that is the kubelet's. `broken`: why the stream ended, unless it ended by itself.
     """
 
     size: int
@@ -98,7 +74,6 @@ class StreamResult:
     found: bool
     strange: bytes
     broken: str
-    behind: bool
     lived_s: float
 
     def has_same_end(self, other: StreamResult | None) -> bool:
@@ -117,18 +92,14 @@ class Follower:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
         self._files = files
         self._timeouts = timeouts
         self._clock = clock
-        self._delay = ArrivalDelay(wall)
         self.progress = files.progress(start)
         self.signals = FollowerSignals(start, clock)
         self.trouble = ""  # why nothing comes at present
-        self._checked_s = 0.0  # when it was last checked whether a silent stream still lives
-        self._doubted_s: float | None = None  # since when the log is known to be ahead of the stream
         self._forget_streams()
         self.thread = threading.Thread(target=self._run, name=f"log of {start.name}", daemon=True)
 
@@ -169,16 +140,18 @@ class Follower:
         if start.before in ("", progress.run):
             run = start.run
             count = start.count
+            began_s = start.began_s
         else:
             run = start.before
             count = start.count - 1
+            began_s = start.before_began_s
         with self._files.lock:
             if progress.run and not progress.complete:
                 self._note_loss("the container restarted before the end of its log was read")
             skipped = count - progress.count - 1
             if skipped > 0:
                 self._note_loss(f"{skipped} of its starts began and ended between two looks at the pod")
-            progress.begin(run, count)
+            progress.begin(run, count, began_s)
             self._files.mark_changed()
         self._forget_streams()
 
@@ -204,13 +177,12 @@ class Follower:
         if result is None or self.signals.stopped:
             return
         has_same_end = result.has_same_end(self._last)
-        is_whole = not result.broken and (has_same_end or not result.rest)
         self._remember(result, followed=not ended, has_same_end=has_same_end)
         if ended:
             self._finish(result, confirmed=has_same_end and not result.new)
         else:
-            self._drained = is_whole
-            self._pause_between_streams(result, is_whole)
+            self._drained = not result.broken and (has_same_end or not result.rest)
+            self._pause_between_streams(result)
         if result.size or not result.broken:
             self._last = result
 
@@ -240,22 +212,13 @@ class Follower:
             self._note_failure("its log ends differently each time that it is read")
 
     def _last_line(self, result: StreamResult) -> bytes:
-        """Return what the log holds after its last newline.
-
-        If the node's newest file holds no more than that, the lines before it are complete only when the followed
-        stream had ended by itself and in time.
-        """
-        if result.found:
-            return result.rest
-        followed = self._last_followed
-        if followed is None or followed.behind:
-            if self.progress.size >= SMALL:
-                self._note_loss("the end of its log may be lost: the node rotated it away before it could be read")
+        """Return what the log holds after its last newline; after a rotation, behind what the followed stream had."""
+        if result.found or self._last_followed is None:
             return result.rest
         last = line_of(result.rest)
-        if followed.rest and last.nanos != UNSTAMPED:
-            return followed.rest + last.content
-        return result.rest or followed.rest
+        if self._last_followed.rest and last.nanos != UNSTAMPED:
+            return self._last_followed.rest + last.content
+        return result.rest or self._last_followed.rest
 
     def _complete(self, rest: bytes) -> None:
         """Take the rest for the last line, which has no newline, and write everything to the files."""
@@ -270,23 +233,17 @@ class Follower:
     def _handle_refusal(self, why: str, *, final: bool, gone: bool = False) -> None:
         """Give the log up after several refusals. `final`: the container has ended. `gone`: so has the pod."""
         self._refusals += 1
-        may_change = not final and not gone
-        if may_change or self._refusals < TRIES:
+        if (not final and not gone) or self._refusals < TRIES:
             self._note_failure(why)
+        elif not final and not self._ended_unseen():
             return
-        if not final and not self._ended_unseen():
-            return
-        if final and gone and self._last_clean is not None and self._brought_everything(self._last_clean):
+        elif final and gone and self._last_clean is not None:
             self._complete(self._last_clean.rest)
-            return
-        with self._files.lock:
-            self._note_loss(f"the end of its log is lost: {one_line(why)}")
-            self.progress.complete = True
-        self._files.flush()
-
-    def _brought_everything(self, last: StreamResult) -> bool:
-        """Say whether a stream that ended by itself has brought all: a kubelet that is behind leaves files out."""
-        return self.progress.size < SMALL or not last.behind
+        else:
+            with self._files.lock:
+                self._note_loss(f"the end of its log is lost: {one_line(why)}")
+                self.progress.complete = True
+            self._files.flush()
 
     def _ended_unseen(self) -> bool:
         """Say whether the pod went without having been seen to end. A look at the pod from now on must confirm it."""
@@ -303,14 +260,10 @@ class Follower:
         self._failures += 1
         self.signals.wait(self._pause_s(self._timeouts.again_s))
 
-    def _pause_between_streams(self, result: StreamResult, is_whole: bool) -> None:
-        """Wait before the log of a running container is opened again.
-
-        A stream that ended at the log's end is opened again at once only if it brought something and the log may have
-        been rotated since. Of a small log nothing is lost by waiting for the pod to say that its container has ended.
-        """
+    def _pause_between_streams(self, result: StreamResult) -> None:
+        """Wait before the log of a running container is opened again: for the pod to say that it has ended."""
         self.trouble = one_line(result.broken or result.strange.decode(errors="replace"))
-        if is_whole and (self.progress.size < SMALL or not result.new):
+        if self._drained:
             self.signals.wait(self._pause_s(self._timeouts.ended_s))
         elif self._failures > AT_ONCE:
             self.signals.wait(self._pause_s(self._timeouts.again_s))
@@ -331,41 +284,36 @@ class Follower:
         cannot be opened or written.
         """
         overlap = self.progress.overlap
-        since_second = self._since_second(start, follow=follow)
-        since = None if since_second is None else rfc3339(since_second)
+        since = self._since_second(start, follow=follow)
         patient = self._misses < TRIES
-        search = overlap.search(since_second, patient=patient)
+        search = overlap.search(since, patient=patient)
         splitter = LineSplitter()
-        began_s = None  # only a log of which nothing is known can lack its beginning
-        if not overlap:
-            began_s = start.before_began_s if previous else start.began_s
-        beginning = LostBeginning(began_s, self._delay, self._delay.clock())
-        skips = SkipDetector(overlap.last, self._delay, lambda: self._newest_stamp(start, previous=previous))
         opened_s = self._clock()
         is_this_start = False
         new = 0
         broken = ""
+        since_time = None if since is None else rfc3339(since)
+        self.trouble = ""
         try:
-            with self._open(start, follow=follow, since=since, previous=previous) as arrivals:
-                for arrived_s, chunk in arrivals:
-                    if chunk:
-                        lines = search.new_lines(splitter.feed(chunk))
-                        if lines:
-                            if not is_this_start:
-                                is_this_start = self._is_of_this_start(search, opened_s, previous=previous)
-                                if not is_this_start:
-                                    return None
-                                lines = self._join(search, lines)
-                            new += self._add(skips, beginning, beginning.accept(lines), arrived_s)
-                    else:
-                        new += self._add(skips, beginning, beginning.flush(), arrived_s, quiet=True)
-                        if self._is_frozen(start, splitter.rest):
-                            raise AwayError("the stream is silent though its log goes on")
+            with self._source.log(
+                start.pod, start.container, follow=follow, since=since_time, previous=previous
+            ) as chunks:
+                self.signals.hold(chunks)
+                for chunk in chunks:
+                    self.signals.heard_s = self._clock()
+                    lines = search.new_lines(splitter.feed(chunk))
+                    if lines and not is_this_start:
+                        is_this_start = self._is_of_this_start(search, opened_s, previous=previous)
+                        if not is_this_start:
+                            return None
+                        lines = self._join(search, lines)
+                    new += self._add(lines)
                     if self.signals.stopped:
                         break
-            new += self._add(skips, beginning, beginning.flush(), self._delay.clock(), quiet=True)
         except AwayError as error:  # lines that were held until now come again with the next stream
             broken = str(error)
+        finally:
+            self.signals.hold(None)
         strange = search.strange
         if splitter.rest and search.over and line_of(splitter.rest).nanos == UNSTAMPED:
             strange = splitter.rest
@@ -379,7 +327,6 @@ class Follower:
             found=search.over,
             strange=strange,
             broken=broken,
-            behind=skips.behind,
             lived_s=self._clock() - opened_s,
         )
 
@@ -388,81 +335,7 @@ class Follower:
         overlap = self.progress.overlap
         if not follow and start.ended_s is not None and overlap.is_ahead_of(start.ended_s):
             return None  # the node's clock was set back
-        rest = self._last.rest if self._last is not None else b""
-        return overlap.since(rest, small=self.progress.size < SMALL)
-
-    @contextmanager
-    def _open(
-        self, start: ContainerStart, *, follow: bool, since: str | None, previous: bool
-    ) -> Iterator[Iterator[Arrival]]:
-        """Open the log and yield its chunks with the times of their arrival.
-
-        A log that goes on is read by a thread of its own, because a kubelet skips files when its reader is slow.
-        """
-
-        def request() -> AbstractContextManager[Iterator[bytes]]:
-            return self._source.log(start.pod, start.container, follow=follow, since=since, previous=previous)
-
-        self.trouble = ""
-        try:
-            if not follow:
-                with request() as chunks:
-                    self.signals.hold(chunks)
-                    yield self._noted((self._delay.clock(), chunk) for chunk in chunks)
-                return
-            pump = Pump(request, self._delay.clock, f"stream of {start.name}")
-            try:
-                self.signals.hold(pump)
-                yield self._noted(pump.arrivals(self._timeouts.quiet_s))
-            finally:
-                pump.close()
-        finally:
-            self.signals.hold(None)
-
-    def _noted(self, arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
-        """Pass arrivals on and note when the stream brought something."""
-        self._checked_s = self._clock()
-        self._doubted_s = None
-        for arrived_s, chunk in arrivals:
-            if chunk:
-                self.signals.heard_s = self._clock()
-                self._doubted_s = None
-            yield arrived_s, chunk
-
-    def _is_frozen(self, start: ContainerStart, rest: bytes) -> bool:
-        """Say whether a stream that has been silent for long is silent though its log goes on.
-
-        The last line of the log is asked for apart. If the stream has not brought it, it gets some time to do so.
-        """
-        now_s = self._clock()
-        if self._doubted_s is not None:
-            return now_s - self._doubted_s >= self._timeouts.late_s
-        if now_s - max(self.signals.heard_s, self._checked_s) < self._timeouts.silent_s:
-            return False
-        self._checked_s = now_s
-        last = self._one_line(start, tail=1)
-        if last is not None and last.raw and last.raw != rest and not self.progress.overlap.ends_with(last):
-            self._doubted_s = now_s
-        return False
-
-    def _newest_stamp(self, start: ContainerStart, *, previous: bool) -> int | None:
-        """Return the stamp of the first line in the log's newest file, or None when it cannot be had."""
-        first = self._one_line(start, previous=previous, limit=FIRST_BYTES)
-        if first is None or first.nanos == UNSTAMPED:
-            return None
-        return first.nanos
-
-    def _one_line(
-        self, start: ContainerStart, *, previous: bool = False, tail: int | None = None, limit: int | None = None
-    ) -> LogLine | None:
-        """Return a line of the log as it is now, or None when it cannot be had."""
-        try:
-            with self._source.log(
-                start.pod, start.container, follow=False, since=None, previous=previous, tail=tail, limit=limit
-            ) as chunks:
-                return line_of(b"".join(chunks))
-        except (AwayError, ApiError, Expired):
-            return None
+        return overlap.since(self._last.rest if self._last is not None else b"")
 
     def _is_of_this_start(self, search: OverlapSearch, opened_s: float, *, previous: bool) -> bool:
         """Say whether a stream is of the start of the container that is being read.
@@ -472,72 +345,32 @@ class Follower:
         """
         run = self.progress.run
         start = self.signals.start
-
-        def is_run(start: ContainerStart) -> bool:
-            return run == (start.before if previous else start.run)
-
         knows_nothing = search.knows_nothing and not start.fixed
         misses_lines = search.gap and not (start.fixed and start.ended)
         if not knows_nothing and not misses_lines:
             return True
         sure_s = self._timeouts.sure_s
-        return self.signals.confirm(is_run, opened_s + sure_s, 3 * sure_s)
+        return self.signals.confirm(
+            lambda start: run == (start.before if previous else start.run), opened_s + sure_s, 3 * sure_s
+        )
 
     def _join(self, search: OverlapSearch, lines: Sequence[LogLine]) -> Sequence[LogLine]:
-        """Join the first lines of a stream that does not begin with what is known.
-
-        A kubelet ends a stream by itself when the container has ended, at the end of the file that it has open. If a
-        newer file begins at that moment, it is the next one, and its first line continues one that had no newline. In
-        any other case lines may be missing between the two, and the first line may be the end of another one.
-        """
+        """Note a gap before a stream that does not begin with what is known; its first line may be the end of one."""
         if not search.gap:
             return lines
-        first = lines[0]
-        known_nanos = self.progress.overlap.last
-        followed = self._last_followed
-        rest = line_of(followed.rest if followed is not None else b"")
-        has_rest = rest.nanos != UNSTAMPED
-        last_nanos = rest.nanos if has_rest else known_nanos
-        is_near = last_nanos is not None and first.nanos - last_nanos < JUMP
-        has_ended = self.signals.start.ended or self.signals.start.run != self.progress.run
-        if followed is not None and is_near and has_ended:
-            beginning = rest.content if has_rest else b""
-            return [first._replace(content=beginning + first.content), *lines[1:]]
-        self._note_gap(first.nanos if known_nanos is None else known_nanos, first.nanos)
+        after = self.progress.overlap.last
+        first = lines[0].nanos
+        with self._files.lock:
+            byte = self._files.sizes.get(self.progress.file, 0)
+            self.progress.gaps.append([first if after is None else after, first, byte])
+            self._files.mark_changed()
         return lines[1:]
 
-    def _note_gap(self, after: int, until: int) -> None:
-        with self._files.lock:
-            self.progress.gaps.append([after, until, self._files.sizes.get(self.progress.file, 0)])
-            self._files.mark_changed()
-
-    def _add(
-        self,
-        skips: SkipDetector,
-        beginning: LostBeginning,
-        lines: Sequence[LogLine],
-        arrived_s: float,
-        *,
-        quiet: bool = False,
-    ) -> int:
-        """Write the lines that are new and certain, note the gaps, and return how many lines were new.
-
-        `quiet`: no further line follows at once.
-        """
-        self.progress.size += size_on_node(lines)
-        new = skips.accept(lines, arrived_s, small=self.progress.size < SMALL)
-        if quiet:
-            new += skips.flush()
-        if beginning.lost is not None:
-            self._note_gap(*beginning.lost)
-            beginning.lost = None
-        for after, until in skips.lost:
-            self._note_gap(after, until)
-        skips.lost.clear()
-        if new:
+    def _add(self, lines: Sequence[LogLine]) -> int:
+        if lines:
             with self._files.lock:
-                self._files.add(self.progress, b"".join(line.content for line in new))
-                self.progress.overlap.extend(new)
+                self._files.add(self.progress, b"".join(line.content for line in lines))
+                self.progress.extend(lines)
         if self._files.due:
             self._files.flush()
-        return len(new)
+        return len(lines)

@@ -1,4 +1,4 @@
-"""The logs of all containers of one job, followed live into FOLDER/log and FOLDER/logs/, byte for byte."""
+"""The logs of all containers of one job, followed live into FOLDER/log and FOLDER/logs/."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ class JobLog:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         """Raises RefusedError when the folder cannot be written."""
         self._source = source
         self._timeouts = timeouts
         self._clock = clock
         self._sleep = sleep
-        self._wall = wall
         self._files = LogFiles(folder, clock)
         self._followers: dict[str, Follower] = {}
         self._starts: dict[str, ContainerStart] = {}
@@ -78,9 +76,7 @@ class JobLog:
         progress = self._files.progress(start)
         if progress.complete and progress.run == start.run:
             return
-        follower = Follower(
-            self._source, self._files, start, timeouts=self._timeouts, clock=self._clock, wall=self._wall
-        )
+        follower = Follower(self._source, self._files, start, timeouts=self._timeouts, clock=self._clock)
         try:
             follower.thread.start()
         except RuntimeError:  # this process may have no more threads; the next call of follow() tries again
@@ -111,6 +107,20 @@ class JobLog:
         with self._files.lock:
             for progress in self._files.containers.values():
                 sentences += progress.problems
+        return tuple(sentences)
+
+    def doubts(self, rotated_from: float) -> tuple[str, ...]:
+        """Sentences on logs of which a node that rotates at `rotated_from` bytes may have dropped lines unseen.
+
+        The API shows only the newest of a log's files, and a follower may leave out a whole file without a word.
+        """
+        sentences = []
+        with self._files.lock:
+            for progress in self._files.containers.values():
+                if progress.node_bytes > rotated_from:
+                    written = f"{progress.name} wrote about {progress.node_bytes / (1 << 20):.1f} MiB"
+                    limit = f"{rotated_from / (1 << 20):.3g} MiB (kubernetes: log_rotates_at)"
+                    sentences.append(f"{written}, and nodes may rotate a log from {limit} on, so lines may be missing")
         return tuple(sentences)
 
     @property

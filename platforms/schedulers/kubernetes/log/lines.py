@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 KEEP = 100  # lines that are remembered; of a shorter log that is all, so that no clock matters
 SLACK_S = 2  # stamps may be out of order by so much: output and errors are stamped apart, and clocks are set
-SWAPPED = 200_000_000  # nanoseconds by which stamps may be out of order though no clock was set
 SECOND = 1_000_000_000  # nanoseconds
 HELD_MAX = 32 << 20  # bytes of lines that are held until it shows whether they are new
 UNSTAMPED = -1
@@ -132,17 +131,14 @@ class Overlap:
     def ends_with(self, line: LogLine) -> bool:
         return bool(self._recent) and self._recent[-1][1] == line.mark
 
-    def since(self, rest: bytes = b"", *, small: bool = True) -> int | None:
+    def since(self, rest: bytes = b"") -> int | None:
         """Return the second from which the log must be asked for so that no line is left out; None: from its beginning.
 
         The node's clock may have been set back. `rest` is the beginning of the next line, if it is known: its stamp may
-        show that. Of a log that is not `small` as little as possible is asked for, because a file may be rotated while
-        it is read.
+        show that.
         """
         if self._top is None:
             return None
-        if not small and self.last is not None:
-            return (self.last - SWAPPED) // SECOND
         last_second = self._recent[-1][0]
         rest_second = line_of(rest).second
         if rest_second != UNSTAMPED and (last_second == UNSTAMPED or rest_second < last_second):

@@ -26,9 +26,9 @@ class ContainerStart:
     `run` and `before` name the two, by the container's id or by number. The kubelet gives the log of `run`, and with
     `previous` that of `before`, which may be empty. `count` is the number of `run`; the first is 0. `ended`: `run` has
     ended, at `ended_s`. `over`: the pod has ended, whatever it shows of this container. `fixed`: the container never
-    starts again. `began_s`, `before_began_s`: when the two began, in whole Unix seconds by the node's clock. `found`:
-    False if the node has lost the container, and does not say whether it ever ran, or which start was the last.
-    `alone`: the pod has no other container.
+    starts again. `began_s`, `before_began_s`: when the two began, by the node's clock. `found`: False if the node has
+    lost the container, and does not say whether it ever ran, or which start was the last. `alone`: the pod has no other
+    container.
     """
 
     pod: str
@@ -42,8 +42,8 @@ class ContainerStart:
     over: bool
     ended_s: float | None
     fixed: bool
-    began_s: float | None
-    before_began_s: float | None
+    began_s: float | None = None
+    before_began_s: float | None = None
     found: bool = True
 
     @property
@@ -91,7 +91,6 @@ def _container_start(pod: Object, status: Object, alone: bool, *, fixed: bool) -
     before = ""
     if last:
         before = text(last, "containerID") or f"#{count - 1}"
-    current = ended or mapping(status, "state", "running")
     return ContainerStart(
         pod=text(pod, "metadata", "name"),
         uid=uid(pod),
@@ -104,7 +103,7 @@ def _container_start(pod: Object, status: Object, alone: bool, *, fixed: bool) -
         over=text(pod, "status", "phase") in OVER,
         ended_s=timestamp_s(ended, "finishedAt"),
         fixed=fixed,
-        began_s=timestamp_s(current, "startedAt"),
+        began_s=timestamp_s(ended or mapping(status, "state", "running"), "startedAt"),
         before_began_s=timestamp_s(last, "startedAt"),
         found=running or not _is_lost(ended),
     )
