@@ -1,4 +1,4 @@
-"""What the live block of a session costs: a forecast for N jobs, and the lines of a terminal, once a second at most.
+"""What the live block of a session costs: the lines of a terminal on N jobs, once a second at most.
 
 python benchmarks/live_block_cost.py [--jobs 200] [--draws 200]
 """
@@ -12,18 +12,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.estimates import Estimates
 from harness.progress_lines import block_lines
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, Outcome, State, Status
+from platforms.job import JobSpec, Layout, State, Status
 from platforms.results.log_reader import Progress
 from platforms.runner import Job
 from platforms.schedulers import Submitted
-from reporting.history.envelope import Envelope, Key
 
 AT_ONCE = 20
 ROWS, COLUMNS = 40, 100  # of the terminal
-PAST_RUNS = 20  # of each test, in the history
 
 
 def main() -> int:
@@ -32,11 +29,9 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=200)
     options = parser.parse_args()
     jobs = _jobs(options.jobs)
-    estimates = Estimates(lambda: _past(jobs))
-    estimates.load()
     began = time.process_time()
     for _ in range(options.draws):
-        block_lines(jobs[0], jobs, estimates.forecast(jobs), ROWS, COLUMNS)
+        block_lines(jobs[0], jobs, ROWS, COLUMNS)
     milliseconds = 1000 * (time.process_time() - began) / options.draws
     print(f"{options.jobs} jobs: {milliseconds:.2f} ms of CPU time a draw, at most one draw a second")
     return 0
@@ -58,17 +53,6 @@ def _jobs(count: int) -> list[Job]:
             )
         jobs.append(job)
     return jobs
-
-
-def _past(jobs: list[Job]) -> list[Envelope]:
-    runs = []
-    for job in jobs:
-        for night in range(PAST_RUNS):
-            began_s = 1_795_390_000.0 + 86_400 * night
-            key = Key("site", f"night-{night}", job.spec.test, 1, str(night), began_s)
-            times = {"started_s": began_s + 60, "ended_s": began_s + 660, "written_s": began_s + 700}
-            runs.append(Envelope(key, revision=3, outcome=Outcome.PASSED, sane=True, platform="far", **times))
-    return runs
 
 
 if __name__ == "__main__":

@@ -7,18 +7,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.estimates import UNKNOWN, Forecast
 from harness.live_block import LiveBlock
 from harness.progress_lines import block_lines, clock, describe
 from platforms.job import Run, State, setting_of
 
 if TYPE_CHECKING:
-    from harness.estimates import Estimates
     from platforms.runner import Job
     from reporting.account import Spent
     from reporting.gate.verdict import Verdict
@@ -38,7 +35,6 @@ class Console:
         self.verbose = config.get_verbosity() > 0
         self._block = LiveBlock(self._write) if self._terminal else None
         self._jobs: Sequence[Job] = ()
-        self._estimates: Estimates | None = None
         self._drawn = -math.inf
         self._logged = 0.0  # 0: nothing since this wait began
         self._logged_states: dict[str, str] = {}  # by job name
@@ -73,12 +69,6 @@ class Console:
     def section(self, title: str) -> None:
         if self._reporter is not None:
             self._reporter.section(title)
-
-    def expect(self, estimates: Estimates) -> None:
-        """Let the live block say how long the jobs still take. Only a terminal's session reads the history for it."""
-        self._estimates = estimates
-        if self._block is not None and not self._quiet:
-            Thread(target=estimates.load, daemon=True).start()  # a year of a centre takes seconds
 
     @contextmanager
     def waiting(self, jobs: Sequence[Job]) -> Iterator[None]:
@@ -131,9 +121,8 @@ class Console:
             self.line(line)
 
     def _draw(self, block: LiveBlock, job: Job) -> None:
-        forecast = Forecast(UNKNOWN) if self._estimates is None else self._estimates.forecast(self._jobs)
         self._reporter.ensure_newline()
-        block.draw(block_lines(job, self._jobs, forecast, block.most, block.width))
+        block.draw(block_lines(job, self._jobs, block.most, block.width))
 
     def summary(
         self,

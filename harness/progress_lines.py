@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.estimates import Forecast, Remaining
 from platforms.config.values import short_clock
 from platforms.job import State
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 NOT_STARTED = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
 BAR = 10  # characters between its brackets
-LEFT_WIDTH = len("max 60 min")
+LEFT_WIDTH = len("~90 min")
 LEAST_WITH_BAR = 60  # columns; a narrower terminal has no room for bars
 
 
@@ -24,11 +23,11 @@ def clock() -> str:
     return time.strftime("%H:%M:%S")
 
 
-def block_lines(awaited: Job, jobs: Sequence[Job], forecast: Forecast, most: int, width: int) -> list[str]:
+def block_lines(awaited: Job, jobs: Sequence[Job], most: int, width: int) -> list[str]:
     """The live block, `most` lines in all: a line on all jobs, then a line for each that is not done.
 
     The job that a test waits for comes first, then those that run. Each line begins with how much is done, and how long
-    the rest takes, so that a narrow terminal shows both.
+    the rest takes by the job's own words, so that a narrow terminal shows both.
 
     Args:
         width: columns of the terminal.
@@ -45,7 +44,8 @@ def block_lines(awaited: Job, jobs: Sequence[Job], forecast: Forecast, most: int
         totals.append(f"{left_behind} left to themselves")
     has_bars = width >= LEAST_WITH_BAR
     head = f"{done} of {len(jobs)} jobs done, {', '.join(totals)}  {clock()}"
-    lines = [_line(forecast.done, forecast.session, head, has_bars=has_bars)]
+    all_shares = len(jobs) - len(unfinished) + sum(_share_done(job) or 0.0 for job in unfinished)
+    lines = [_line(all_shares / len(jobs), None, head, has_bars=has_bars)]
 
     shown = unfinished
     if len(unfinished) >= most:  # the first line and the last one take two of them
@@ -54,19 +54,48 @@ def block_lines(awaited: Job, jobs: Sequence[Job], forecast: Forecast, most: int
     name_width = max(map(len, names), default=0)
     for job, name in zip(shown, names, strict=True):
         said = f"{name:<{name_width}}  {state_of(job)}"
-        lines.append(_line(forecast.shares.get(job), forecast.jobs.get(job), said, has_bars=has_bars))
+        lines.append(_line(_share_done(job), _left_s(job), said, has_bars=has_bars))
     if len(shown) < len(unfinished):
         lines.append(f"(and {len(unfinished) - len(shown)} more)")
     return lines
 
 
-def _line(share: float | None, left: Remaining | None, said: str, *, has_bars: bool) -> str:
-    parts = [f"{'' if left is None else str(left):>{LEFT_WIDTH}}", said]
+def _line(share: float | None, left_s: float | None, said: str, *, has_bars: bool) -> str:
+    parts = [f"{_rounded(left_s):>{LEFT_WIDTH}}", said]
     if has_bars:
-        filled = 0 if share is None else int(BAR * share)
-        empty = "-" if share is not None else " "
-        parts.insert(0, f"[{'#' * filled:{empty}<{BAR}}]")
+        bar = " " * BAR
+        if share is not None:
+            bar = f"{'#' * int(BAR * share):-<{BAR}}"
+        parts.insert(0, f"[{bar}]")
     return "  ".join(parts)
+
+
+def _left_s(job: Job) -> float | None:
+    """How long a running job still takes, by its last words; None where it has said nothing of that."""
+    if job.status.state is not State.RUNNING or job.progress is None:
+        return None
+    return job.progress.left_s
+
+
+def _share_done(job: Job) -> float | None:
+    left_s = _left_s(job)
+    if left_s is None:
+        return None
+    ran_s = job.time_in_state_s
+    if job.status.started_s is not None:  # an earlier session may have seen it begin
+        ran_s = max(0.0, time.time() - job.status.started_s)
+    return ran_s / max(1.0, ran_s + left_s)
+
+
+def _rounded(left_s: float | None) -> str:
+    """`<1 min`, `~4 min` or `~2.5 h`: more digits would claim what is not known."""
+    if left_s is None:
+        return ""
+    if left_s < 45:
+        return "<1 min"
+    if left_s < 90 * 60:
+        return f"~{max(1, round(left_s / 60))} min"
+    return f"~{left_s / 3600:.1f} h"
 
 
 def name_of(job: Job) -> str:

@@ -8,7 +8,6 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from harness import job_checks, output_paths, pauses, session_start
 from harness.console import Console
-from harness.estimates import Estimates
 from harness.history_entries import HistoryEntries
 from harness.job_factory import JobFactory
 from harness.plans.confirmed import Confirmed
@@ -25,17 +23,15 @@ from harness.session_end import ended_properly
 from harness.suite import Suite, case_key, new_run_id
 from harness.trials import Trials
 from platforms import checkout
-from platforms.job import BenchError, JobSpec, RefusedError, describe_error
+from platforms.job import JobSpec, RefusedError, describe_error
 from platforms.runner import Runner
 from platforms.schedulers import Maintenance
-from reporting.history import reader
 from reporting.history.place import history_folder, refuse_missing
 
 if TYPE_CHECKING:
     from harness.confirmations import Confirmations
     from harness.judging import Judging
     from harness.session_start import StartedSession
-    from reporting.history.envelope import Envelope
 
 KILLED_RUNS = 3  # so many are named
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
@@ -91,7 +87,6 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     with ended_properly(suite, runner, started, console):
         _begin(suite, runner, started, factory, console)
         _look_back(suite, suite.entries, run_id, console)
-        console.expect(Estimates(partial(_past_runs, suite, jobs)))  # only now: what was owed is in the history
         yield
 
 
@@ -120,19 +115,6 @@ def _begin(suite: Suite, runner: Runner, started: StartedSession, factory: JobFa
         suite.confirmations = _confirmations(suite, suite.judging, trials, factory, jobs, started, console)
         trials.waits_for_others = suite.confirmations.waits
         trials.released = suite.confirmations.released
-
-
-def _past_runs(suite: Suite, tests: Collection[str]) -> list[Envelope]:
-    """The history of these tests, which the gate reads anyway."""
-    assert suite.entries is not None
-    if suite.judging is not None:
-        envelopes = suite.judging.past.envelopes
-    else:
-        try:
-            envelopes = reader.read(suite.entries.folder, tests)
-        except (BenchError, OSError):
-            envelopes = []  # an estimate is not worth a failure
-    return [envelope for envelope in envelopes if envelope.key.site == suite.site.name]
 
 
 def _look_back(suite: Suite, entries: HistoryEntries, run_id: str, console: Console) -> None:

@@ -128,9 +128,6 @@ class Overlap:
     def _forget(self, second: int) -> None:
         self._top = second if self._top is None else max(self._top, second)
 
-    def ends_with(self, line: LogLine) -> bool:
-        return bool(self._recent) and self._recent[-1][1] == line.mark
-
     def since(self, rest: bytes = b"") -> int | None:
         """Return the second from which the log must be asked for so that no line is left out; None: from its beginning.
 
