@@ -61,7 +61,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "jobs": Command("jobs", "show the jobs of runs that are not finished, or of one run", group=JOBS),
         "logs": Command("logs", "print a job's log; -f: while it runs", group=JOBS),
-        "fetch": Command("fetch", "bring the logs of a run's jobs here, as far as they are written", group=JOBS),
         "cancel": Command(
             "cancel", "end what is left of a run whose session is gone, and keep its results", group=JOBS
         ),

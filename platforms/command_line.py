@@ -21,6 +21,10 @@ GONE: Mapping[tuple[str, ...], str] = {
         "write a second file and compare: mkdir /tmp/now && python -m platforms init NAME … --site=/tmp/now; "
         "diff site/platforms/NAME.yaml /tmp/now/platforms/NAME.yaml"
     ),
+    ("python -m platforms", "fetch"): (
+        "type: pytest --resume=RUN --wait=0, which brings logs and results as far as they are written; "
+        "python -m platforms logs -f JOB shows one log"
+    ),
     ("python -m reporting", "anchors"): (
         "type: python -m reporting table --anchors; all published numbers stand in the files of reporting/anchors/"
     ),

@@ -1,4 +1,4 @@
-"""`python -m platforms logs`: prints a job's log. `fetch` uses parts of this module to read the logs of a whole run.
+"""`python -m platforms logs`: prints a job's log.
 
 A job's folder keeps its log, and that file has one writer at a time: the living session, else the command that holds
 the lock beside it. On a file system without locks two commands may write; each byte goes to its own place in the file,
@@ -12,7 +12,7 @@ import contextlib
 import select
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from platforms import checkout
@@ -117,7 +117,7 @@ class _PrintedLog:
                 if job.submitted is None:
                     where = f"{self._typed.resume(job.run)} finds it" if job.unsure else "it was not submitted"
                     raise RefusedError(f"{job.name}: {job.last_state}; its id is not known: {where}")
-                reader = logs_reader(self._schedulers, job.platform, [job], self._typed, follow=self._follow)
+                reader = logs_reader(self._schedulers, job, self._typed, follow=self._follow)
                 log_in_folder = self._schedulers.scheduler(job.platform).log_in_folder
                 if log_in_folder:
                     stack.enter_context(sole_writer(job))
@@ -174,9 +174,6 @@ def _refuse_closed_output() -> None:
         raise BrokenPipeError
 
 
-# --- used by `fetch`, too -------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def sole_writer(job: RecordedJob) -> Iterator[None]:
     """Be the only process that writes the log in a job's folder. Raises Taken, RefusedError."""
@@ -194,23 +191,17 @@ class TakenOverMeanwhile(RefusedError):
     """A session has taken over the jobs whose logs we read, and reads them into their folders itself."""
 
 
-def logs_reader(
-    schedulers: SchedulerPool, platform: str, jobs: Sequence[RecordedJob], typed: TypedOptions, *, follow: bool
-) -> LogsReader:
-    """A reader for jobs of one platform. It raises TakenOverMeanwhile when a session takes over: a log has one
-    writer."""
-    records = {job.session.path for job in jobs}
+def logs_reader(schedulers: SchedulerPool, job: RecordedJob, typed: TypedOptions, *, follow: bool) -> LogsReader:
+    """A reader for a job's log. It raises TakenOverMeanwhile when a session takes over: a log has one writer."""
 
     def check() -> None:
         _refuse_closed_output()
-        for path in records:
-            taken_by = session_history.read_successor(path)
-            if taken_by is not None:
-                run = jobs[0].run
-                other = taken_by or "another session"
-                raise TakenOverMeanwhile(
-                    f"run {run} was gone on with just now, in {other}: {typed.command(f'jobs {run}')}"
-                )
+        taken_by = session_history.read_successor(job.session.path)
+        if taken_by is not None:
+            other = taken_by or "another session"
+            raise TakenOverMeanwhile(
+                f"run {job.run} was gone on with just now, in {other}: {typed.command(f'jobs {job.run}')}"
+            )
 
-    poll_s = schedulers.platform(platform).poll_s
-    return LogsReader(schedulers.scheduler(platform), poll_s, follow=follow, check=check, notify=notify)
+    poll_s = schedulers.platform(job.platform).poll_s
+    return LogsReader(schedulers.scheduler(job.platform), poll_s, follow=follow, check=check, notify=notify)

@@ -115,12 +115,6 @@ def test_jobs_while_a_session_lives(left: Left, capsys: pytest.CaptureFixture[st
     assert re.fullmatch(rf"run night, under way in session \S+ \(process {left.session.pid} on .+\)", run)
     assert re.fullmatch(r"  first-1x2gpu-k\w{7} on cluster: succeeded", lines[0])
     assert re.fullmatch(r"  second-1x2gpu-k\w{7} on cluster \(/.+\): running", lines[1])
-    assert left.types("fetch") == 0
-    said = capsys.readouterr().out
-    assert re.match(
-        r"run night is under way in session .+, which brings the logs of its jobs itself: they are in ", said
-    )
-    assert f"; python -m platforms logs -f JOB --run=night{left.places} shows one as it grows\n" in said
     assert left.types("cancel", "night") == 2
     said = capsys.readouterr().err
     assert re.match(
@@ -169,22 +163,13 @@ def test_a_log_as_far_as_it_is_written(left: Left, capsysbinary: pytest.CaptureF
         (["logs", "1x2gpu"], "error: '1x2gpu' is a part of 2 jobs of run night: type one name of first-1x2gpu-"),
         (["jobs", "nothing"], "/runs, but night (--runs-dir names another folder)"),
         (["cancel", "nothing"], "error: there is no run nothing in /"),
-        (["fetch", "../night"], "error: there is no run ../night in /"),
+        (["cancel", "../night"], "error: there is no run ../night in /"),
         (["logs", "first", "--run=nothing"], "error: there is no run nothing in /"),
     ],
 )
 def test_what_is_not_there(left: Left, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
     assert left.types(*words) == 2
     assert said in capsys.readouterr().err
-
-
-def test_logs_are_fetched(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
-    left.killed()
-    assert left.types("fetch") == 0
-    said = capsys.readouterr().out
-    assert re.search(
-        r"second-1x2gpu-k\w{7} on cluster: 14 bytes in /.+/log\n1 of 1 logs; the results: pytest --resume=night", said
-    )
 
 
 def test_what_nobody_knows_of_is_not_ended(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,13 +343,6 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
         assert re.search(r"first-\S+ on sold \(/.+\): not known, at last ", said.out)
         assert re.search(r"second-\S+ on cluster \(/.+\): running\n", said.out)
         assert re.fullmatch(r"error: sold cannot be asked: there is no platform 'sold'.+\n", said.err)
-        assert left.types("fetch") == 1
-        first, second, both = capsys.readouterr().out.splitlines()
-        assert re.fullmatch(
-            r"first-\S+ on sold: \d+ bytes in /.+/log, and not all of it: there is no platform 'sold'.+", first
-        )
-        assert re.fullmatch(r"second-\S+ on cluster: 14 bytes in /.+/log", second)
-        assert both == f"1 of 2 logs; the results: pytest --resume=night{left.places}"
         assert left.types("cancel", "night", "--platform=nowhere") == 2
         assert (
             "--platform nowhere: run night has no unfinished job there; it has some on sold, cluster"
@@ -423,12 +401,11 @@ def test_on_kubernetes_logs_come_as_far_as_they_are_written(cloud: Cloud) -> Non
     job = r"long-1x1gpu-k\w{7} on cloud"
     assert re.search(rf"{job} \(fake:default/job.batch/\S+\): running\n", types(cloud.project, "jobs"))
     assert types(cloud.project, "logs", "long", "--run=night") == "begins\n"
-    assert re.search(rf"{job}: 7 bytes in /.+/log\n1 of 1 logs; ", types(cloud.project, "fetch"))
     assert log_of(cloud.project) == b"begins\n"
     gate.touch()
     cloud.wait_for(lambda: [pod for pod in cloud.pods() if pod["status"]["phase"] == "Succeeded"])
     cloud.kube.fault("GET", "/log", times=2, code=500)  # its end does not come at once
-    assert re.search(rf"{job}: 12 bytes in /.+/log\n1 of 1 logs; ", types(cloud.project, "fetch"))
+    assert types(cloud.project, "logs", "long", "--run=night") == "begins\nends\n"
     assert log_of(cloud.project) == b"begins\nends\n"
     cloud.passes(1, "--run-id=night")
     assert len(cloud.created("jobs")) == 1
@@ -452,8 +429,6 @@ def test_on_kubernetes_the_log_that_is_kept_has_one_writer(cloud: Cloud) -> None
         for process in (first, second):
             assert process.stdout is not None
             assert process.stdout.readline() == b"begins\n"
-        said = types(cloud.project, "fetch", status=1)
-        assert re.search(r"7 bytes in /.+/log, and not all of it: process \d+ on .+ is bringing it just now", said)
         gate.touch()
         ends = [process.communicate(timeout=PATIENCE_S) for process in (first, second)]
         assert [out for out, _ in ends] == [b"ends\n", b"ends\n"]
@@ -511,10 +486,6 @@ def test_on_slurm(project: Project, slurm: Cluster) -> None:
     assert types(project, "logs", "first", f"--run={run_id}") == "first begins\n"
     threading.Timer(2.0, (project.path / "gate-first").touch).start()
     assert types(project, "logs", "-f", "first", f"--run={run_id}") == "first begins\nfirst ends\n"
-    fetched = types(project, "fetch")
-    assert re.search(r"first-1x1cpu-k\w{7} on campus: 24 bytes in ", fetched)
-    assert re.search(r"second-1x1cpu-k\w{7} on campus: 14 bytes in ", fetched)
-    assert f"2 of 2 logs; the results: pytest --resume={run_id}" in fetched
     said = types(project, "cancel", run_id)
     assert re.search(r"first-1x1cpu-k\w{7} on campus: succeeded\n", said)
     assert re.search(r"second-1x1cpu-k\w{7} on campus: cancelled: `python -m platforms cancel` ended it\n", said)

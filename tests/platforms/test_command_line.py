@@ -45,7 +45,6 @@ WORDS = {
         "prune": ["a100"],
         "jobs": ["latest"],
         "logs": ["resnet50"],
-        "fetch": ["latest"],
         "cancel": ["latest"],
     },
 }

@@ -1,4 +1,4 @@
-"""What `python -m platforms jobs, logs, fetch, cancel, prune` say of runs and folders that are not as one thinks."""
+"""What `python -m platforms jobs, logs, cancel, prune` say of runs and folders that are not as one thinks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def places(runs: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "words", [["jobs"], ["jobs", "it"], ["fetch"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]]
+    "words", [["jobs"], ["jobs", "it"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]]
 )
 def test_a_mistyped_folder_of_runs_is_refused(runs: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert types(runs.with_name("rums"), *words) == 2
@@ -93,17 +93,13 @@ def test_where_nothing_has_run_yet(
     site = ["--site", str(runs.parent / "site")]
     assert main(["jobs", *site]) == 0
     assert "no runs yet in" in capsys.readouterr().out
-    for words in (["fetch"], ["logs", "a"], ["cancel", "latest"], ["jobs", "latest"], ["prune"]):
+    for words in (["logs", "a"], ["cancel", "latest"], ["jobs", "latest"], ["prune"]):
         assert main([*words, *site]) == 2
         assert "error: no runs yet in" in capsys.readouterr().err
 
 
-def test_a_run_that_has_ended_has_nothing_to_fetch(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_runs_that_have_all_ended_jobs_names_the_last_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(runs, "it")
-    for words in (["fetch"], ["fetch", "it"], ["fetch", "latest"]):
-        assert types(runs, *words) == 0
-        said = capsys.readouterr().out
-        assert said == f"run it has ended, so there is nothing to fetch: its logs and results are in {runs}/it\n"
     assert types(runs, "jobs") == 0
     assert f"`python -m platforms jobs latest{places(runs)}` shows the last one" in capsys.readouterr().out
 
@@ -112,7 +108,7 @@ def test_a_run_that_was_put_away_can_be_brought_back(runs: Path, capsys: pytest.
     make(runs, "it")
     assert types(runs, "prune", "--yes", "--keep-days=0") == 0
     capsys.readouterr()
-    for words in (["jobs", "it"], ["fetch", "it"], ["cancel", "it"], ["logs", "a", "--run=it"], ["prune", "--run=it"]):
+    for words in (["jobs", "it"], ["cancel", "it"], ["logs", "a", "--run=it"], ["prune", "--run=it"]):
         assert types(runs, *words) == 2
         said = capsys.readouterr().err
         assert said.startswith(f"error: run it is archived in {runs}/old/it.tar.gz; this brings it back: tar -xf ")
@@ -144,7 +140,7 @@ def test_what_holds_no_record(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"{runs}/notes holds no record of a session, so its jobs are not known" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["jobs", ""], ["cancel", ""], ["fetch", ""], ["logs", "a", "--run="]])
+@pytest.mark.parametrize("words", [["jobs", ""], ["cancel", ""], ["logs", "a", "--run="]])
 def test_a_variable_that_is_not_set_names_no_run(
     runs: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,7 +160,7 @@ def test_a_run_may_be_typed_as_its_folder(
         assert capsys.readouterr().out.startswith("run it, ended\n")
 
 
-@pytest.mark.parametrize("words", [["jobs"], ["fetch"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]])
+@pytest.mark.parametrize("words", [["jobs"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]])
 def test_runs_that_are_not_mounted_are_not_taken_for_none(
     runs: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,8 +181,6 @@ def test_a_run_that_has_begun_no_job(runs: Path, capsys: pytest.CaptureFixture[s
     assert types(runs, "jobs") == 0
     unfinished = f"run it, left unfinished: pytest --resume=it{places(runs)}\n"
     assert capsys.readouterr().out == f"{unfinished}  no job of it has begun\n"
-    assert types(runs, "fetch", "it") == 0
-    assert "run it has no job at a scheduler of which a log could come" in capsys.readouterr().out
     assert types(runs, "logs", "a") == 2
     assert "run it has no job 'a', nor one with that in its name or test: none of it has begun" in (
         capsys.readouterr().err
@@ -277,7 +271,7 @@ def test_a_run_that_may_not_be_read_is_not_taken_for_none(runs: Path, closed: st
         rf"error: run it: the record of a session cannot be read: .*Permission denied: '{runs}/it", said.read_text()
     )
     assert "no run" not in said.read_text()
-    for words in (["jobs", "it"], ["cancel", "it"], ["fetch", "it"], ["logs", "a", "--run=it"], ["fetch"]):
+    for words in (["jobs", "it"], ["cancel", "it"], ["logs", "a", "--run=it"]):
         assert as_nobody(said, lambda words=words: types(runs, *words)) == 2  # type: ignore[misc]
         assert "error: the record of a session cannot be read: " in said.read_text().replace("run it: ", "")
 
@@ -325,7 +319,7 @@ def test_one_broken_record_keeps_nobody_from_the_others(
     said = capsys.readouterr()
     assert said.out.startswith("run whole, left unfinished")
     assert re.fullmatch(rf"error: run broken: {runs}/broken/sessions/.+\.jsonl cannot be read: .+\n", said.err)
-    for words in (["jobs", "broken"], ["logs", "a", "--run=broken"], ["fetch", "broken"], ["cancel", "broken"]):
+    for words in (["jobs", "broken"], ["logs", "a", "--run=broken"], ["cancel", "broken"]):
         assert types(runs, *words) == 2
         assert f"error: {runs}/broken/sessions/" in capsys.readouterr().err
     assert types(runs, "prune", "--yes", "--keep-days=0", "--keep-failed-days=0") == 0

@@ -1,4 +1,4 @@
-"""The log that is kept of a job has one writer: `fetch` and `logs -f` side by side, without a scheduler."""
+"""The log that is kept of a job has one writer: `logs` beside a session that goes on, without a scheduler."""
 
 from __future__ import annotations
 
@@ -27,15 +27,6 @@ TEST = "test_a.py::test_a[x]"
 NAME = "a-1x1cpu-kabcdef2"
 LINES = b"".join(b"line %d of the log\n" % number for number in range(1_200_000))
 FAR = "scheduler: ssh\ndevice: cpu\nlayouts: {{default: [1x1]}}\npoll_s: 0.5\nwork_dir: {work}\n"
-# A command in a file system without locks, as NFS is without its lock daemon.
-WITHOUT_LOCKS = """
-import errno, fcntl, sys
-def flock(file, how):
-    raise OSError(errno.ENOLCK, "No locks available")
-fcntl.flock = flock
-from platforms.__main__ import main
-sys.exit(main())
-"""
 
 
 @dataclass(frozen=True)
@@ -97,56 +88,12 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
         until(lambda: (tmp_path / "work/jobs" / NAME / "exit").exists())
 
 
-@pytest.mark.parametrize("python", [("-m", "platforms"), ("-c", WITHOUT_LOCKS)], ids=["locks", "no locks"])
-def test_fetched_by_several_at_once_nothing_is_there_twice(left: Left, python: tuple[str, ...]) -> None:
-    for _ in range(2):
-        left.log.unlink(missing_ok=True)
-        several = [left.elsewhere("fetch", python=python) for _ in range(3)]
-        said = [(*process.communicate(timeout=60), process.returncode) for process in several]
-        assert left.log.read_bytes() == LINES
-        for out, errors, code in said:
-            if code == 1:
-                assert b"is bringing it just now\n0 of 1 logs" in out
-            else:
-                assert (code, b"1 of 1 logs" in out) == (0, True)
-                assert (b"without locks (No locks available): let one command at a time" in errors) == (
-                    python[0] == "-c"
-                )
-        assert any(code == 0 for *_words, code in said)
-        assert all(code == 0 for *_words, code in said) or python[0] == "-m"
-
-
-def test_a_log_that_another_command_brings_is_left_to_it(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
-    with locks.held(left.folder / logs.LOCK) as none:
-        assert none == ""
-        assert left.types("fetch") == 1
-    said = capsys.readouterr().out
-    assert "0 bytes in" in said
-    assert ", and not all of it: process " in said
-    assert " is bringing it just now\n0 of 1 logs" in said
-    assert left.types("fetch") == 0
-    assert "1 of 1 logs" in capsys.readouterr().out
-    assert left.log.read_bytes() == LINES
-
-
-def test_whoever_only_reads_keeps_nobody_from_it(left: Left) -> None:
-    with left.elsewhere("logs", "-f", "a") as follower:
-        assert follower.stdout is not None
-        came = follower.stdout.read(len(LINES))
-        assert came == LINES
-        assert left.types("fetch") == 0
-        left.open_gate()
-        assert follower.stdout.read() == b"end\n"
-    assert follower.returncode == 0
-    assert left.log.read_bytes() == LINES
-
-
 def test_a_session_that_goes_on_is_left_the_logs(left: Left) -> None:
     """It reads them itself, and appends to them: whoever brings one ends before it writes again."""
     (known,) = logs.recorded_jobs(left.path / "runs", "it")
     assert known.submitted is not None
     reading = LogReading(known.submitted)
-    reader = logs.logs_reader(SchedulerPool(left.path / "site"), "far", [known], TypedOptions(), follow=True)
+    reader = logs.logs_reader(SchedulerPool(left.path / "site"), known, TypedOptions(), follow=True)
     chunks = reader.read([reading])
     assert next(chunks)[1]
     session_journal.take_over(left.session, "20990101T000000Z-ffffff")
