@@ -451,9 +451,8 @@ def test_a_kubernetes_that_does_not_answer_is_said_so(cloud: Cloud) -> None:
     cloud.platform(f"{CLOUD}poll_s: 60\n")  # each request for the job's state is repeated for several seconds
     cloud.kube.down()
     try:
-        said = types(cloud.project, "fetch", status=1)
-        assert re.search(r"and not all of it: whether there is more of its log is not known: .+", said)
-        assert "0 of 1 logs" in said
+        said = types(cloud.project, "logs", "long", "--run=night", status=2)
+        assert re.search(r"long-1x1gpu-k\w{7}: whether there is more of its log is not known: .+", said)
     finally:
         cloud.kube.up()
 
