@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from harness.trial_options import TrialOptions
 from platforms import checkout
 from platforms.config.values import seconds_of
 from platforms.job import RefusedError
+
+if TYPE_CHECKING:
+    from platforms.config.schema import Site
 
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -73,6 +77,24 @@ class Options:
     def again(self, run_id: str) -> str:
         """Write the command that goes on with a run."""
         return f"pytest --resume={run_id}{self.typed_places}"
+
+    def typed_for_commands(self, site: Site, history: Path) -> str:
+        """Write `--site=DIR` and `--history=DIR`, as far as a command that reads this history needs them.
+
+        Folders in the checkout of a CI job of GitLab are left out: a person types the command on another machine.
+        """
+        from reporting.history.place import history_folder
+
+        checkout_of_job = os.environ.get("CI_PROJECT_DIR")
+
+        def is_of_job(folder: Path) -> bool:
+            return checkout_of_job is not None and folder.absolute().is_relative_to(Path(checkout_of_job).absolute())
+
+        typed = "" if is_of_job(self.site) else checkout.site_option(self.site)
+        is_default = history == history_folder(None, site, self.site).absolute()
+        if not is_default and not is_of_job(history):
+            typed += f" --history={shlex.quote(str(history))}"
+        return typed.strip()
 
 
 def add(parser: pytest.Parser) -> None:

@@ -48,14 +48,13 @@ def write(suite: Suite, path: Path, typed_history: str | None) -> str:
     Args:
         typed_history: the value of `--history`.
     """
-    from harness.submission import typed_for_commands
     from reporting.history.place import history_folder
 
     if suite.entries is not None:
         history = suite.entries.folder
     else:
         history = history_folder(typed_history, suite.site, suite.options.site).absolute()
-    typed = typed_for_commands(suite, history)
+    typed = suite.options.typed_for_commands(suite.site, history)
     try:
         return f"report: {path} ({_written(suite, path, history, typed)})"
     except KeyboardInterrupt:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import os
-import shlex
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +19,6 @@ from harness.plans.confirmed import Confirmed
 from harness.session_end import ended_properly
 from harness.suite import Suite, case_key, new_run_id
 from harness.trials import Trials
-from platforms import checkout
 from platforms.job import JobSpec, RefusedError, describe_error
 from platforms.runner import Runner
 from platforms.schedulers import Maintenance
@@ -206,25 +202,8 @@ def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
         suite.options.site,
         tests,
         require=suite.options.gate == "require",
-        typed=typed_for_commands(suite, suite.entries.folder),
+        typed=suite.options.typed_for_commands(suite.site, suite.entries.folder),
     )
-
-
-def typed_for_commands(suite: Suite, history: Path) -> str:
-    """`--site=DIR` and `--history=DIR`, as far as a command that reads this history needs them.
-
-    Folders in the checkout of a CI job of GitLab are left out: a person types the command on another machine.
-    """
-    checkout_of_job = os.environ.get("CI_PROJECT_DIR")
-
-    def is_of_job(folder: Path) -> bool:
-        return checkout_of_job is not None and folder.absolute().is_relative_to(Path(checkout_of_job).absolute())
-
-    typed = "" if is_of_job(suite.options.site) else checkout.site_option(suite.options.site)
-    is_default = history == history_folder(None, suite.site, suite.options.site).absolute()
-    if not is_default and not is_of_job(history):
-        typed += f" --history={shlex.quote(str(history))}"
-    return typed.strip()
 
 
 def _confirmations(
