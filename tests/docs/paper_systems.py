@@ -1,4 +1,4 @@
-"""The table of docs/paper-systems.md: the paper's six systems beside what the suite renders for them.
+"""The table of docs/profiles.md: the paper's six systems beside what the suite renders for them.
 
 `python -m tests.docs.paper_systems` writes the table again. What it says of the suite is read from a real dry run.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tests.docs.blocks import ROOT
 
-PAGE = ROOT / "docs" / "paper-systems.md"
+PAGE = ROOT / "docs" / "profiles.md"
 PLACE = re.compile(r"(<!-- python -m tests\.docs\.paper_systems -->\n\n)(.*?)(<!-- /paper_systems -->)", re.DOTALL)
 DRY_RUN = ("--preset", "hpdc24", "--dry-run")
 SECTION = re.compile(r"^=+ test_(\w+)\.py::\S+\[(\w+?)-(\d+)x(\d+)(\w+?)-\S* \((\w+)\) =+$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""docs/paper-systems.md says of the paper's systems what a dry run shows, and of every platform how it was verified."""
+"""docs/profiles.md says of the paper's systems what a dry run shows, and of every platform how it was verified."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def test_a_script_that_asks_for_another_number_of_devices_is_found(dry_run: str)
 
 def test_the_page_says_how_every_platform_was_verified() -> None:
     section = PAGE.read_text(encoding="utf-8").partition("## How was each platform verified?")[2].partition("\n## ")[0]
-    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    assert sorted(named) == sorted({path.stem for path in checkout.SHIPPED.glob("*.yaml")} - {"local"})
+    named = set(re.findall(r"`(\w+)`", section))
+    assert named >= {path.stem for path in checkout.SHIPPED.glob("*.yaml")} - {"local"}
