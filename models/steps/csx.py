@@ -22,9 +22,9 @@ from typing import Any, Iterator, List, Optional, Tuple
 import torch
 
 from models.accelerators.csx import VERIFIED, Csx
+from models.accelerators.refusals import LEAVE_OUT, refuse_first
 from models.checks import MOST_SAMPLES, FirstInputs
 from models.errors import ImpossibleRequest
-from models.impossible import LEAVE_OUT, refuse_first
 from models.meter import Meter
 from models.request import Request
 from models.steps.csx_errors import errors_of_cluster
@@ -287,7 +287,7 @@ def steps_between_losses(request: Request, is_traced: bool) -> int:
 
 
 def refuse(request: Request, on_wafer: bool) -> None:
-    """Raise ImpossibleRequest for what a CS system cannot do, beside what models/impossible.py refuses."""
+    """Raise ImpossibleRequest for what a CS system cannot do, beside what the options alone show."""
     on_cluster = [
         (
             request.window_s > 0,
