@@ -21,7 +21,7 @@ PACKAGES = {
     "h5py": "h5py",
     "torchvision": "torchvision",
     "simplejpeg": "simplejpeg",
-    "isal": "isal",
+    "deflate": "deflate",
     "google_crc32c": "google_crc32c",
     "cerebras.pytorch": "cerebras-pytorch",
     "poptorch": "poptorch",
