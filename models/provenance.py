@@ -19,7 +19,6 @@ PACKAGES = {
     "numpy": "numpy",
     "PIL": "pillow",
     "h5py": "h5py",
-    "torchvision": "torchvision",
     "simplejpeg": "simplejpeg",
     "deflate": "deflate",
     "google_crc32c": "google_crc32c",
