@@ -229,11 +229,11 @@ def _batches(
 
     if total % (replicas * micro_batches):
         possible = " or ".join(str(n) for n in range(1, total + 1) if total % (n * micro_batches) == 0)
-        advice = f"use {possible} replicas (--replicas on devices that a rank drives several of, else ranks), or "
+        advice = f"{possible} replicas (--replicas where a rank drives several devices, else ranks), or "
         raise ImpossibleRequest(
-            f"a global batch size of {total} does not divide by {replicas} replica(s) x {micro_batches} accumulation "
-            f"step(s); {advice if possible else 'use '}a --global-batch-size that is a multiple of "
-            f"{replicas * micro_batches}"
+            f"a global batch size of {total} does not divide by {replicas} replica(s) x "
+            f"{micro_batches} accumulation step(s); use {advice if possible else ''}a "
+            f"--global-batch-size that is a multiple of {replicas * micro_batches}"
         )
     if not options.accumulation_steps:
         share = total // replicas

@@ -42,7 +42,7 @@ class Accelerator(Protocol):
         ...
 
     def replicas(self, options: argparse.Namespace, world: World) -> int:
-        """Return how many copies of the model the whole job has. Raises ImpossibleRequest for what cannot be done."""
+        """Return how many copies of the model the whole job has. Raises ImpossibleRequest."""
         ...
 
     def steps_per_batch(self, common_divisor: int) -> int:
@@ -167,8 +167,8 @@ class DrivenByProgram:
         replicas = options.replicas or world.size
         if replicas % world.size:
             raise ImpossibleRequest(
-                f"--replicas {replicas} does not divide by {world.size} rank(s), and each drives as many; use a "
-                "multiple"
+                f"--replicas {replicas} does not divide by {world.size} rank(s), and each drives as "
+                "many; use a multiple"
             )
         return int(replicas)
 
@@ -220,11 +220,11 @@ def choose(name: str) -> Accelerator:
 
 
 def refuse(options: argparse.Namespace) -> None:
-    """Raise ImpossibleRequest for what the options alone show to be impossible on their device; torch is not needed."""
+    """Raise ImpossibleRequest for what the options alone show to be impossible. Needs no torch."""
     if options.measure_loader and options.device != "csx":
         raise ImpossibleRequest(
-            "--measure-loader is for csx; on other devices each run measures how long it waits for the loader: leave "
-            "it out"
+            "--measure-loader is for csx; on other devices each run measures how long it waits for the "
+            "loader: leave it out"
         )
     if options.device in ("csx", "ipu"):
         importlib.import_module(f"models.accelerators.{options.device}").refuse(options)

@@ -16,13 +16,13 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from models import host
 from models.accelerators import DrivenByProgram
-from models.accelerators.refusals import LEAVE_OUT, Refusal, of_any_program, refuse_first
+from models.accelerators.refusals import Refusal, of_any_program, refuse_first
 from models.errors import ImpossibleRequest
 from models.world import World
 
 BACKEND = "HPC_ML_BENCH_CSX_BACKEND"  # CSX, or CPU for a trial
-# The first is the best. The CSX backend always trains in mixed precision (pytorch/backend/ltc_backend.py), and bf16
-# needs no scaler.
+# The first is the best. The CSX backend always trains in mixed precision
+# (pytorch/backend/ltc_backend.py), and bf16 needs no scaler.
 DTYPES = ("bf16",)
 TRIAL_DTYPES = ("fp32", "bf16")
 VERIFIED = "2.10.0"
@@ -100,7 +100,7 @@ class Csx(DrivenByProgram):
 
 
 def refuse(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise ImpossibleRequest for what this family cannot do, as far as options and environment show it."""
+    """Raise ImpossibleRequest for what options and environment show to be impossible here."""
     on_wafer = environ.get(BACKEND, "CSX") != "CPU"
     refuse_first("csx", of_any_program(options, DTYPES if on_wafer else TRIAL_DTYPES))
     refuse_first("csx", _refusals(options))
@@ -110,30 +110,23 @@ def refuse(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
 
 def _refusals(options: argparse.Namespace) -> List[Refusal]:
     spread = options.devices_per_replica or 1
+    streamed = "samples are streamed while the system computes"
+    other_nodes = "other nodes read the samples, and we cannot delay them"
     return [
-        (options.mode == "blocking", "--mode blocking", "samples are streamed while the system computes", LEAVE_OUT),
-        (options.skip_corrupt, "--skip-corrupt", "the nodes that read do not say what they skipped", LEAVE_OUT),
-        (
-            options.inject_stall_s is not None,
-            "--inject-stall-s",
-            "other nodes read the samples, and we cannot delay them",
-            LEAVE_OUT,
-        ),
-        (options.warmup_steps == 0, "--warmup-steps 0", "the first step compiles", "use at least 1"),
-        (spread > 1, f"--devices-per-replica {spread}", "each CS system holds a whole copy of the model", LEAVE_OUT),
+        Refusal(options.mode == "blocking", "--mode blocking", streamed),
+        Refusal(options.skip_corrupt, "--skip-corrupt", "the nodes that read do not say what they skipped"),
+        Refusal(options.inject_stall_s is not None, "--inject-stall-s", other_nodes),
+        Refusal(options.warmup_steps == 0, "--warmup-steps 0", "the first step compiles", "use at least 1"),
+        Refusal(spread > 1, f"--devices-per-replica {spread}", "each CS system holds a whole copy of the model"),
     ]
 
 
 def _refusals_of_cluster(options: argparse.Namespace) -> List[Refusal]:
+    unseen = "the memory of the nodes that read cannot be seen from here"
     return [
-        (options.inject_slow is not None, "--inject-slow", "the cluster makes its steps by itself", LEAVE_OUT),
-        (
-            options.cache != "as-is",
-            f"--cache {options.cache}",
-            "the memory of the nodes that read cannot be seen from here",
-            LEAVE_OUT,
-        ),
-        (
+        Refusal(options.inject_slow is not None, "--inject-slow", "the cluster makes its steps by itself"),
+        Refusal(options.cache != "as-is", f"--cache {options.cache}", unseen),
+        Refusal(
             options.configuration == "gbs32" and options.dtype == "auto",
             "--configuration gbs32",
             "it trains in fp32, and a CS system always trains in mixed precision",

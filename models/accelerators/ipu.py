@@ -17,7 +17,8 @@ from models.errors import ImpossibleRequest
 from models.world import World
 
 DTYPES = ("fp16", "fp32")  # the first is the best
-# The modules with which a new IPU begins, by benchmark and IPUs of a replica: the stages of the HPDC'24 paper.
+# The modules with which a new IPU begins, by benchmark and IPUs of a replica: the stages of the
+# HPDC'24 paper.
 CUTS: Dict[Tuple[str, int], Tuple[str, ...]] = {
     ("resnet50", 2): ("layer3",),  # conv1 to layer2 | layer3 to the classifier
     ("cosmoflow", 2): ("convolutions.3",),  # the first three convolutions | the rest
@@ -99,7 +100,10 @@ def refuse(options: argparse.Namespace) -> None:
 
 
 def cut_of(benchmark: str, ipus: int) -> Tuple[str, ...]:
-    """Return the modules with which a new IPU begins, for a replica on so many. Raises ImpossibleRequest: not known."""
+    """Return the modules with which a new IPU begins, for a replica on so many.
+
+    Raises ImpossibleRequest where they are not known.
+    """
     if ipus == 1:
         return ()
     if (benchmark, ipus) not in CUTS:

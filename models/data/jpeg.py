@@ -1,12 +1,13 @@
 """Turns the bytes of one JPEG into a square of uint8 pixels: decoders, the choice of the cut, and pixel operations.
 
-Decoders: `simplejpeg` where it is installed (about 15 % faster), else `pillow`. Both are libjpeg-turbo with the same
-settings and gave the same bits for every baseline, progressive, grayscale and 4:2:0 to 4:4:4 JPEG tried; a Pillow built
-on another libjpeg may not. Pillow decodes what simplejpeg refuses: CMYK, the PNG among ImageNet's JPEGs, stray bytes.
-No decoder on PyPI for Python decodes a part of a picture only, which libjpeg-turbo itself can.
+Decoders: `simplejpeg` where it is installed (about 15 % faster), else `pillow`. Both are
+libjpeg-turbo with the same settings and gave the same bits for every baseline, progressive,
+grayscale and 4:2:0 to 4:4:4 JPEG tried; a Pillow built on another libjpeg may not. Pillow decodes
+what simplejpeg refuses: CMYK, the PNG among ImageNet's JPEGs, stray bytes. libjpeg-turbo itself can
+decode the box of a cut alone, but neither of the two offers that.
 
-Pixel operations: `torch`, torch's vectorised uint8 resize, after simplejpeg where it is fast: a third of the time; else
-`pillow`, which differs by at most one grey level, and gives torchvision's bits.
+Pixel operations: `torch`, torch's vectorised uint8 resize, after simplejpeg where it is fast: a
+third of the time; else `pillow`, which differs by at most one grey level, and has torchvision's bits.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from models.errors import CommandError, ImpossibleRequest
 
 
 def check_space(folder: str, files: int, bytes_per_file: int) -> str:
-    """Return in one line how much space the set needs, how much is free, and which folders other writers have begun.
+    """Return in one line how much space the set needs, how much is free, and what others have begun.
 
-    Such a writer may run on another machine, so none of these folders is deleted here. Raises ImpossibleRequest if the
-    set does not fit, or if `folder` is a mount point.
+    They may still write on another machine, so none of their folders is deleted here. Raises
+    ImpossibleRequest if the set does not fit, or if `folder` is a mount point.
     """
     if os.path.ismount(folder):
         inside = os.path.join(folder, "set")
@@ -37,8 +37,8 @@ def check_space(folder: str, files: int, bytes_per_file: int) -> str:
     line = f"{files:,} files need {needed / 1e9:,.2f} GB, {printable(existing)} has {free / 1e9:,.2f} GB free"
     unfinished = sorted(glob.glob(glob.escape(_part_start(folder)) + "*"))
     if unfinished:
-        names = " ".join(shlex.quote(printable(part)) for part in unfinished)
-        line += f"; other writers began here; if none of them runs any more, free their space: rm -r {names}"
+        names = shlex.join(map(printable, unfinished))
+        line += f"; others began to write here; if none of them runs any more, free their space: rm -r {names}"
     if needed > free:
         raise ImpossibleRequest(f"{line}: give a --data-dir on a larger file system, or a smaller --size")
     return line

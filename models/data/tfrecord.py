@@ -146,11 +146,11 @@ def _read_some(source: ReadInto, view: memoryview) -> int:
 
 
 def _by_deflate(file: Any, most: int) -> ReadInto:
-    """Decompress a file's one stream in one call, through libdeflate, which makes no pieces and is faster for it.
+    """Decompress a file's one stream in one call, through libdeflate, which is faster without pieces.
 
-    Where that fails, zlib says why. A file whose last four bytes are not the size of its first stream goes on after
-    it, so zlib reads that, too. A second stream of the same size is not noticed: libdeflate does not say where the
-    first one ended.
+    Where that fails, zlib says why. A file whose last four bytes are not the size of its first
+    stream goes on after it, so zlib reads that, too. A second stream of the same size is not
+    noticed: libdeflate does not say where the first one ended.
     """
     import deflate
 
