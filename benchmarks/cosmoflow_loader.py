@@ -27,10 +27,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import deflate
 import h5py
 import numpy as np
 import torch
-from isal import isal_zlib
 
 from models.accelerators.cpu import keep_memory
 from models.data import crc32c, tfrecord
@@ -47,7 +47,7 @@ except ImportError:
     tfrecord_loader = None
 
 BATCH = 2
-READ, BARE = "read the file", "read, gunzip by isal in one call"
+READ, BARE = "read the file", "read, gunzip by deflate in one call"
 READ_HDF5 = "read the HDF5 file"
 PLAIN = "plain reader: gzip, float32, log"
 
@@ -126,12 +126,12 @@ def kinds_of(records: str, hdf5: str, shape: Shape) -> dict[str, Take]:
     kinds: dict[str, Take] = {
         READ: lambda index: read_file(os.fsencode(paths[index])),
         "gunzip by zlib in one call": lambda index: zlib.decompress(files[index], 31, size),
-        "gunzip by isal in one call": lambda index: isal_zlib.decompress(files[index], 31, size),
-        BARE: kept(lambda index: isal_zlib.decompress(read_file(os.fsencode(paths[index])), 31, size)),
+        "gunzip by deflate in one call": lambda index: deflate.gzip_decompress(files[index], size),
+        BARE: kept(lambda index: deflate.gzip_decompress(read_file(os.fsencode(paths[index])), size)),
         "CRC32C by google-crc32c": lambda _: crc32c.google().extend(0, whole),
         "CRC32C by numpy": lambda _: crc32c.by_numpy(0, whole),
-        "ours, TFRecord: isal, google-crc32c": ours("isal", "google-crc32c"),
-        "ours, TFRecord: isal, numpy": ours("isal", "numpy"),
+        "ours, TFRecord: deflate, google-crc32c": ours("deflate", "google-crc32c"),
+        "ours, TFRecord: deflate, numpy": ours("deflate", "numpy"),
         "ours, TFRecord: zlib, google-crc32c": ours("zlib", "google-crc32c"),
         "ours, TFRecord: zlib, numpy": ours("zlib", "numpy"),
         PLAIN: lambda index: plain(paths[index], shape),

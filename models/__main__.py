@@ -11,9 +11,9 @@ import threading
 from typing import Any, Callable, NoReturn, Optional, Sequence, Tuple
 
 from models import (
+    accelerators,
     benchmarks,
     host,  # noqa: F401 (before torch, because it records which cores this process may run on)
-    impossible,
 )
 from models.errors import CommandError, ImpossibleRequest, not_importable
 from models.meter import Meter, Solo, Wire
@@ -45,7 +45,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.benchmark not in names:
             raise ImpossibleRequest(f"unknown benchmark {options.benchmark!r}; there is {', '.join(names)}")
         if options.run is train:
-            impossible.refuse(options)
+            accelerators.refuse(options)
             if options.check:
                 return 0
         return int(options.run(options))

@@ -90,11 +90,6 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         )
     if options.no_augment and not benchmark.AUGMENTS:
         raise ImpossibleRequest(f"{options.benchmark} augments nothing; leave out --no-augment")
-    if options.measure_loader and accelerator.family != "csx":
-        raise ImpossibleRequest(
-            f"--measure-loader is for csx; on {accelerator.family} each run measures how long it waits for the loader: "
-            "leave it out"
-        )
     wish = configuration.dtype_of(accelerator.family) if options.dtype == "auto" else options.dtype
     dtype = _dtype(wish, accelerator)
     shape = options.shape or size.shape
@@ -102,10 +97,8 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
     tuned_batch = min(largest_batch, of_family(benchmark.TUNED_BATCH, accelerator))
     # A program of its own cuts each step into micro-batches of the size that suits it.
     micro_batch_limit = tuned_batch if accelerator.accumulates else largest_batch
-    replicas = _replicas(options, accelerator, world)
-    global_batch, accumulation = _batches(
-        options, size, configuration, replicas, accelerator.accumulates, micro_batch_limit, tuned_batch
-    )
+    replicas = accelerator.replicas(options, world)
+    global_batch, accumulation = _batches(options, size, configuration, replicas, micro_batch_limit, tuned_batch)
     warmup_steps = size.warmup_steps if options.warmup_steps is None else options.warmup_steps
     steps_per_window = options.steps_per_window or size.steps_per_window or 0
     return Request(
@@ -115,7 +108,7 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         variant=variant,
         dtype=dtype,
         channels_last=_channels_last(options, configuration, accelerator),
-        compile=_compile(options, accelerator),
+        compile=options.compile,
         seed=options.seed,
         workers=_workers(options.workers, accelerator, world),
         global_batch_size=global_batch,
@@ -132,7 +125,7 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         skip_corrupt=options.skip_corrupt,
         cache=options.cache,
         worker_start=_worker_start(options, benchmark, accelerator),
-        inject=_inject(options, world, accelerator),
+        inject=_inject(options, world),
         drives_devices=accelerator.accumulates,
         replicas=replicas,
         devices_per_replica=options.devices_per_replica or 1,
@@ -147,23 +140,6 @@ def of_family(values: Mapping[str, Any], accelerator: Accelerator) -> Any:
         if family in values:
             return values[family]
     raise ImpossibleRequest(f"this benchmark says nothing about {accelerator.family}; add it to SIZES and TUNED_BATCH")
-
-
-def _replicas(options: argparse.Namespace, accelerator: Accelerator, world: World) -> int:
-    """Return how many copies of the model there are in the whole job."""
-    if not accelerator.accumulates:
-        if options.replicas not in (None, world.size) or options.devices_per_replica not in (None, 1):
-            raise ImpossibleRequest(
-                f"--replicas and --devices-per-replica are for devices that a rank drives several of, and on "
-                f"{accelerator.family} each of the {world.size} rank(s) has one; leave them out"
-            )
-        return world.size
-    replicas = options.replicas or world.size
-    if replicas % world.size:
-        raise ImpossibleRequest(
-            f"--replicas {replicas} does not divide by {world.size} rank(s), and each drives as many; use a multiple"
-        )
-    return int(replicas)
 
 
 def largest_local_batch(accelerator: Accelerator, world: World, sample_bytes: int) -> int:
@@ -230,8 +206,7 @@ def _batches(
     options: argparse.Namespace,
     size: Size,
     configuration: Configuration,
-    copies: int,
-    drives_devices: bool,
+    replicas: int,
     micro_batch_limit: int,
     tuned_local: int,
 ) -> Tuple[int, int]:
@@ -239,7 +214,7 @@ def _batches(
 
     The options have precedence over the size's batch, and that over the configuration's. A global batch is cut into as
     few micro-batches as let none be larger than `micro_batch_limit`, unless --accumulation-steps gives their number.
-    copies: of the model, each trained on a micro-batch at a time.
+    replicas: copies of the model in the whole job, each trained on a micro-batch at a time.
     """
     if options.global_batch_size and options.local_batch_size:
         raise ImpossibleRequest("--global-batch-size and --local-batch-size say the same thing twice; give one of them")
@@ -250,20 +225,18 @@ def _batches(
     total = options.global_batch_size or configuration.global_batch
 
     if local or not total:  # the local batch is given, so the global one follows from it
-        return int(local or tuned_local) * copies * micro_batches, micro_batches
+        return int(local or tuned_local) * replicas * micro_batches, micro_batches
 
-    if total % (copies * micro_batches):
-        possible = ", ".join(str(n) for n in range(1, total + 1) if total % (n * micro_batches) == 0)
-        unit, advice = "rank(s)", f"{possible} ranks, or "
-        if drives_devices:
-            unit, advice = "replica(s)", f"--replicas {possible.replace(', ', ' or ')}, or "
+    if total % (replicas * micro_batches):
+        possible = " or ".join(str(n) for n in range(1, total + 1) if total % (n * micro_batches) == 0)
+        advice = f"{possible} replicas (--replicas where a rank drives several devices, else ranks), or "
         raise ImpossibleRequest(
-            f"a global batch size of {total} does not divide by {copies} {unit} x {micro_batches} accumulation "
-            f"step(s); use {advice if possible else ''}a --global-batch-size that is a multiple of "
-            f"{copies * micro_batches}"
+            f"a global batch size of {total} does not divide by {replicas} replica(s) x "
+            f"{micro_batches} accumulation step(s); use {advice if possible else ''}a "
+            f"--global-batch-size that is a multiple of {replicas * micro_batches}"
         )
     if not options.accumulation_steps:
-        share = total // copies
+        share = total // replicas
         while share % micro_batches or share // micro_batches > micro_batch_limit:
             micro_batches += 1
     return int(total), micro_batches
@@ -302,21 +275,8 @@ def _workers(wish: str, accelerator: Accelerator, world: World) -> int:
 def _channels_last(options: argparse.Namespace, configuration: Configuration, accelerator: Accelerator) -> bool:
     """Return whether torch's memory format is channels_last. A compiler that makes a whole program chooses its own."""
     if accelerator.accumulates:
-        if options.channels_last == "on":
-            raise ImpossibleRequest(
-                f"the compiler of {accelerator.family} chooses memory formats itself; leave out --channels-last"
-            )
         return False
     return {"auto": configuration.channels_last, "on": True, "off": False}[options.channels_last]
-
-
-def _compile(options: argparse.Namespace, accelerator: Accelerator) -> bool:
-    if options.compile and accelerator.accumulates:
-        raise ImpossibleRequest(
-            f"--compile is torch.compile, and {accelerator.family} has a compiler of its own, which always runs; "
-            "leave it out"
-        )
-    return bool(options.compile)
 
 
 def _worker_start(options: argparse.Namespace, benchmark: Benchmark, accelerator: Accelerator) -> str:
@@ -337,12 +297,7 @@ def _worker_start(options: argparse.Namespace, benchmark: Benchmark, accelerator
     return "forkserver" if options.backend == "mpi" or accelerator.accumulates else "fork"
 
 
-def _inject(options: argparse.Namespace, world: World, accelerator: Accelerator) -> Optional[Dict[str, float]]:
-    if options.inject_copy_s is not None and accelerator.accumulates:
-        raise ImpossibleRequest(
-            f"on {accelerator.family} the device's own program copies its batches, so that no copy can be made late; "
-            "leave out --inject-copy-s"
-        )
+def _inject(options: argparse.Namespace, world: World) -> Optional[Dict[str, float]]:
     if options.inject_rank is not None and options.inject_rank >= world.size:
         raise ImpossibleRequest(f"--inject-rank {options.inject_rank}: there are ranks 0 to {world.size - 1}")
     faults = {"stall_s": options.inject_stall_s, "copy_s": options.inject_copy_s, "slow": options.inject_slow}

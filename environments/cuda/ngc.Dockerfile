@@ -13,5 +13,5 @@ FROM ${BASE}
 COPY requirements.txt /opt/environment/
 # torch, numpy and Pillow are the image's, and pip's constraints there would hinder the rest.
 RUN PIP_CONSTRAINT='' python3 -m pip install --no-cache-dir --no-deps --constraint /opt/environment/requirements.txt \
-    h5py isal google-crc32c simplejpeg
+    h5py deflate google-crc32c simplejpeg
 USER 1000:1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from typing import Any, ContextManager, Dict, Iterable, Mapping, Optional, Protocol, Tuple, runtime_checkable
 
@@ -38,6 +39,10 @@ class Accelerator(Protocol):
 
     def select(self, world: World) -> None:
         """Choose this rank's device. Raises ImpossibleRequest if the node has fewer devices than ranks."""
+        ...
+
+    def replicas(self, options: argparse.Namespace, world: World) -> int:
+        """Return how many copies of the model the whole job has. Raises ImpossibleRequest."""
         ...
 
     def steps_per_batch(self, common_divisor: int) -> int:
@@ -132,6 +137,15 @@ class OneDevicePerRank:
     accumulates = False
     no_split = None
     reads_here = True
+    family: str
+
+    def replicas(self, options: argparse.Namespace, world: World) -> int:
+        if options.replicas not in (None, world.size) or options.devices_per_replica not in (None, 1):
+            raise ImpossibleRequest(
+                f"--replicas and --devices-per-replica are for devices that a rank drives several of, and on "
+                f"{self.family} each of the {world.size} rank(s) has one; leave them out"
+            )
+        return world.size
 
     def steps_per_batch(self, common_divisor: int) -> int:
         return 1
@@ -148,6 +162,15 @@ class DrivenByProgram:
     pinned = False
     accumulates = True
     reads_here = True
+
+    def replicas(self, options: argparse.Namespace, world: World) -> int:
+        replicas = options.replicas or world.size
+        if replicas % world.size:
+            raise ImpossibleRequest(
+                f"--replicas {replicas} does not divide by {world.size} rank(s), and each drives as "
+                "many; use a multiple"
+            )
+        return int(replicas)
 
     def clock(self) -> HostClock:
         return HostClock()
@@ -194,3 +217,14 @@ def choose(name: str) -> Accelerator:
     module, _, class_name = FAMILIES[name].partition(":")
     accelerator: Accelerator = getattr(importlib.import_module(module), class_name)()
     return accelerator
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raise ImpossibleRequest for what the options alone show to be impossible. Needs no torch."""
+    if options.measure_loader and options.device != "csx":
+        raise ImpossibleRequest(
+            "--measure-loader is for csx; on other devices each run measures how long it waits for the "
+            "loader: leave it out"
+        )
+    if options.device in ("csx", "ipu"):
+        importlib.import_module(f"models.accelerators.{options.device}").refuse(options)

@@ -7,20 +7,24 @@ site-packages/cerebras/.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import os
 import sys
-from typing import Any, Dict, Mapping, Optional, Tuple
-
-import torch
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from models import host
 from models.accelerators import DrivenByProgram
+from models.accelerators.refusals import Refusal, of_any_program, refuse_first
 from models.errors import ImpossibleRequest
-from models.impossible import CSX_BACKEND, CSX_DTYPES, CSX_TRIAL_DTYPES
 from models.world import World
 
+BACKEND = "HPC_ML_BENCH_CSX_BACKEND"  # CSX, or CPU for a trial
+# The first is the best. The CSX backend always trains in mixed precision
+# (pytorch/backend/ltc_backend.py), and bf16 needs no scaler.
+DTYPES = ("bf16",)
+TRIAL_DTYPES = ("fp32", "bf16")
 VERIFIED = "2.10.0"
 INSTALL = (
     f"make an environment of its own with Python 3.11 on x86-64 Linux: python3.11 -m venv env-csx && env-csx/bin/pip "
@@ -35,12 +39,14 @@ class Csx(DrivenByProgram):
     family = "csx"
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        import torch  # imported late, because `refuse` must not need it
+
         self.device = torch.device("cpu")  # of this rank's own tensors
         self._environ = environ
         self._name = f"cerebras.pytorch's CPU backend on {host.cpu_name()}"
-        kind = environ.get(CSX_BACKEND, "CSX")
+        kind = environ.get(BACKEND, "CSX")
         if kind not in ("CSX", "CPU"):
-            raise ImpossibleRequest(f"{CSX_BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
+            raise ImpossibleRequest(f"{BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
         self.on_wafer = kind == "CSX"
         self.reads_here = not self.on_wafer
         self.cstorch: Any = None  # the package, imported by `select`
@@ -67,10 +73,12 @@ class Csx(DrivenByProgram):
         return 1
 
     def dtypes(self) -> Tuple[str, ...]:
-        return CSX_DTYPES if self.on_wafer else CSX_TRIAL_DTYPES
+        return DTYPES if self.on_wafer else TRIAL_DTYPES
 
     def settle(self, dtype: str) -> None:
         if dtype == "bf16":
+            import torch
+
             self.cstorch.amp.set_half_dtype(torch.bfloat16)
 
     def peak_flops(self, dtype: str) -> Optional[float]:
@@ -89,6 +97,42 @@ class Csx(DrivenByProgram):
     def memory_bytes(self) -> Optional[int]:
         """Return None for a CS system: its weights lie in the cluster, and its compiler cuts a batch that is large."""
         return None if self.on_wafer else host.memory_bytes()
+
+
+def refuse(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ImpossibleRequest for what options and environment show to be impossible here."""
+    on_wafer = environ.get(BACKEND, "CSX") != "CPU"
+    refuse_first("csx", of_any_program(options, DTYPES if on_wafer else TRIAL_DTYPES))
+    refuse_first("csx", _refusals(options))
+    if on_wafer:
+        refuse_first("csx", _refusals_of_cluster(options))
+
+
+def _refusals(options: argparse.Namespace) -> List[Refusal]:
+    spread = options.devices_per_replica or 1
+    streamed = "samples are streamed while the system computes"
+    other_nodes = "other nodes read the samples, and we cannot delay them"
+    return [
+        Refusal(options.mode == "blocking", "--mode blocking", streamed),
+        Refusal(options.skip_corrupt, "--skip-corrupt", "the nodes that read do not say what they skipped"),
+        Refusal(options.inject_stall_s is not None, "--inject-stall-s", other_nodes),
+        Refusal(options.warmup_steps == 0, "--warmup-steps 0", "the first step compiles", "use at least 1"),
+        Refusal(spread > 1, f"--devices-per-replica {spread}", "each CS system holds a whole copy of the model"),
+    ]
+
+
+def _refusals_of_cluster(options: argparse.Namespace) -> List[Refusal]:
+    unseen = "the memory of the nodes that read cannot be seen from here"
+    return [
+        Refusal(options.inject_slow is not None, "--inject-slow", "the cluster makes its steps by itself"),
+        Refusal(options.cache != "as-is", f"--cache {options.cache}", unseen),
+        Refusal(
+            options.configuration == "gbs32" and options.dtype == "auto",
+            "--configuration gbs32",
+            "it trains in fp32, and a CS system always trains in mixed precision",
+            "use --configuration tuned (`configurations: [tuned]` in a platform's file)",
+        ),
+    ]
 
 
 def import_package() -> Any:
@@ -114,7 +158,7 @@ def check_user_node(environ: Mapping[str, str]) -> None:
     if not os.path.exists(path):
         raise ImpossibleRequest(
             f"there is no {path} on this machine, so it is no user node of a Cerebras cluster; run there, or for a "
-            f"trial on this machine's processor type: export {CSX_BACKEND}=CPU"
+            f"trial on this machine's processor type: export {BACKEND}=CPU"
         )
 
 

@@ -7,15 +7,22 @@ docs/accelerators.md says how a benchmark runs there.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from typing import Any, Dict, Optional, Tuple
 
-import torch
-
 from models.accelerators import DrivenByProgram
+from models.accelerators.refusals import of_any_program, refuse_first
 from models.errors import ImpossibleRequest
-from models.impossible import IPU_DTYPES
 from models.world import World
+
+DTYPES = ("fp16", "fp32")  # the first is the best
+# The modules with which a new IPU begins, by benchmark and IPUs of a replica: the stages of the
+# HPDC'24 paper.
+CUTS: Dict[Tuple[str, int], Tuple[str, ...]] = {
+    ("resnet50", 2): ("layer3",),  # conv1 to layer2 | layer3 to the classifier
+    ("cosmoflow", 2): ("convolutions.3",),  # the first three convolutions | the rest
+}
 
 # Optimiser steps of one call: the host is asked less often, the learning rate stays for as many steps. A warm-up of 10
 # steps still has two calls, of which --time-limit-s needs the second.
@@ -34,6 +41,8 @@ class Ipu(DrivenByProgram):
     no_split: Optional[str] = None
 
     def __init__(self) -> None:
+        import torch  # imported late, because `refuse` must not need it
+
         self.poptorch = imported("poptorch")
         self.device = torch.device("cpu")  # of the tensors that PopTorch takes and returns
 
@@ -53,7 +62,7 @@ class Ipu(DrivenByProgram):
         return 1 if common_divisor % STEPS_PER_CALL else STEPS_PER_CALL
 
     def dtypes(self) -> Tuple[str, ...]:
-        return IPU_DTYPES
+        return DTYPES
 
     def settle(self, dtype: str) -> None:
         """There is no TF32 to switch off. What `dtype` means stands in the program's options."""
@@ -82,6 +91,29 @@ class Ipu(DrivenByProgram):
         poptorch.ipuHardwareVersion() asks for a device of one IPU, and a partition of fixed size offers none.
         """
         return int(self.poptorch.poptorch_core.ipuHardwareVersion(self.count()))
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raise ImpossibleRequest for what IPUs cannot do, as far as the options alone show it."""
+    refuse_first("ipu", of_any_program(options, DTYPES))
+    cut_of(options.benchmark, options.devices_per_replica or 1)
+
+
+def cut_of(benchmark: str, ipus: int) -> Tuple[str, ...]:
+    """Return the modules with which a new IPU begins, for a replica on so many.
+
+    Raises ImpossibleRequest where they are not known.
+    """
+    if ipus == 1:
+        return ()
+    if (benchmark, ipus) not in CUTS:
+        known = [str(number) for name, number in sorted(CUTS) if name == benchmark]
+        raise ImpossibleRequest(
+            f"it is not known where to cut {benchmark} for {ipus} IPUs; use --devices-per-replica "
+            f"{' or '.join(['1', *known])} (`devices_per_replica:` in a platform's file), or add a cut to CUTS in "
+            "models/accelerators/ipu.py"
+        )
+    return CUTS[(benchmark, ipus)]
 
 
 def imported(name: str) -> Any:

@@ -35,7 +35,7 @@ class CosmoFlowData:
     kind         "synthetic" if there is a manifest, else "real"
     format       "tfrecord" or "hdf5"
     bytes        sum of the files by the manifest; None for a real set
-    decoder      e.g. "isal 1.9.1, google-crc32c 1.9.0"
+    decoder      e.g. "deflate 0.9.0, google-crc32c 1.9.0"
     transforms   None: the host changes nothing
     warnings     for the reader of the result: what makes reading slow
     blank        shape and dtype of one sample's counts, and of its parameters

@@ -18,8 +18,7 @@ from typing import Any, Iterator, Tuple
 from models.data.file_list import printable
 from models.host import read_text
 
-IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x958458F6: "hugetlbfs"}  # f_type of statfs(2)
-OWN_CACHE = {0x2FC12FC1: "ZFS", 0x47504653: "IBM Storage Scale"}
+OWN_CACHE = {0x2FC12FC1: "ZFS", 0x47504653: "IBM Storage Scale"}  # by f_type of statfs(2)
 PROT_READ, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS = 1, 1, 2, 0x20
 MAP_FAILED = ctypes.c_void_p(-1).value
 CAP_FOWNER = 3

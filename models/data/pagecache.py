@@ -5,18 +5,17 @@ Linux only. models/data/mincore.py says for which file systems the kernel report
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from models.data.file_list import printable, unreadable
-from models.data.mincore import IN_MEMORY, NotKnown, check_kernel, file_system, of_file, opened
+from models.data.mincore import NotKnown, check_kernel, of_file, opened
 from models.errors import ImpossibleRequest
-from models.host import memory_bytes, read_text
+from models.host import memory_bytes
 
 COLD = 0.1  # at most this share of the bytes is resident
 WARM = 0.9  # at least this share is
@@ -166,10 +165,11 @@ def _cold(files: Sequence[bytes]) -> float:
     drop(files)
     share = _share(files)
     if share > COLD:
+        folder = printable(os.path.dirname(files[0]))
         raise ImpossibleRequest(
-            f"--cache cold: {share:.0%} of the bytes of {len(files):,} file(s) stay in memory, as "
-            f"{_why_they_stay(files)}; give --data-dir a copy on a disk that no other process reads, or train without "
-            f"--cache cold"
+            f"--cache cold: {share:.0%} of the bytes of {len(files):,} file(s) in {folder} stay in memory: "
+            "the folder itself is in memory (tmpfs), or another process reads or maps the files; give --data-dir a "
+            "copy on a disk that no other process reads, or train without --cache cold"
         )
     return share
 
@@ -207,44 +207,3 @@ def _mean_bytes(files: Sequence[bytes]) -> float:
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB"
-
-
-def _why_they_stay(files: Sequence[bytes]) -> str:
-    """Return the reason why files are still in memory, as far as this process can find out."""
-    stay = [path for path in _even(files, MOST) if _stays(path)] or [files[0]]
-    for path in stay:
-        kind = _kind(path)
-        if kind in IN_MEMORY:
-            folder = printable(os.path.dirname(stay[0]))
-            return f"{folder} is kept in memory and not on a disk ({IN_MEMORY[kind]})"
-    mapped = _mapped_by({os.path.realpath(path) for path in stay})
-    for path, process in mapped.items():
-        more = f" and {len(mapped) - 1:,} more" if len(mapped) > 1 else ""
-        return f"{process} maps {printable(path)}{more}"
-    return (
-        "happens where another process reads them, where a process of another user maps them, and on a file system "
-        f"that drops nothing (the first is {printable(stay[0])})"
-    )
-
-
-def _stays(path: bytes) -> bool:
-    inside, size = of_file(path)
-    return inside > COLD * size
-
-
-def _kind(path: bytes) -> int:
-    with opened(path) as descriptor:
-        return file_system(descriptor)
-
-
-def _mapped_by(files: Set[bytes]) -> Dict[bytes, str]:
-    """Return those of the files that a process maps, with that process. Other users' processes cannot be seen."""
-    mapped: Dict[bytes, str] = {}
-    for process in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{process}/maps", "rb") as lines:
-            for line in lines:
-                path = line.rstrip(b"\n").split(None, 5)[5:]
-                if path and path[0] in files:
-                    name = read_text("/", f"proc/{process}/comm").strip()
-                    mapped.setdefault(path[0], f"process {process} ({name})")
-    return mapped

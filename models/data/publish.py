@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import errno
+import glob
 import multiprocessing
 import os
 import secrets
 import shlex
 import shutil
 import signal
-import socket
-import time
 from multiprocessing.connection import wait
 from typing import Any, Callable, Dict
 
 from models.data.file_list import printable
 from models.errors import CommandError, ImpossibleRequest
 
-# How long after a writer last touched its folder the folder is a leftover: if its process is dead, and in any case.
-DEAD_AFTER_S = 60.0
-SILENT_AFTER_S = 3600.0
-TOUCH_EVERY = 16  # files
-
 
 def check_space(folder: str, files: int, bytes_per_file: int) -> str:
-    """Return in one line how much space the set needs and how much is free.
+    """Return in one line how much space the set needs, how much is free, and what others have begun.
 
-    Raises ImpossibleRequest if it does not fit, or if `folder` is a mount point.
+    They may still write on another machine, so none of their folders is deleted here. Raises
+    ImpossibleRequest if the set does not fit, or if `folder` is a mount point.
     """
     if os.path.ismount(folder):
         inside = os.path.join(folder, "set")
@@ -40,6 +35,10 @@ def check_space(folder: str, files: int, bytes_per_file: int) -> str:
     needed = files * bytes_per_file
     free = shutil.disk_usage(existing).free
     line = f"{files:,} files need {needed / 1e9:,.2f} GB, {printable(existing)} has {free / 1e9:,.2f} GB free"
+    unfinished = sorted(glob.glob(glob.escape(_part_start(folder)) + "*"))
+    if unfinished:
+        names = shlex.join(map(printable, unfinished))
+        line += f"; others began to write here; if none of them runs any more, free their space: rm -r {names}"
     if needed > free:
         raise ImpossibleRequest(f"{line}: give a --data-dir on a larger file system, or a smaller --size")
     return line
@@ -64,27 +63,6 @@ def publish(folder: str, fill: Callable[[str], object]) -> bool:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def remove_leftovers(folder: str, now: Callable[[], float] = time.time) -> None:
-    """Delete the unfinished folders of killed writers.
-
-    A writer counts as killed if it has not touched its folder for an hour, or for a minute and its process, which ran
-    on this machine, is gone.
-    """
-    parent, start = os.path.dirname(folder), _part_start(folder)
-    for entry in os.listdir(parent) if os.path.isdir(parent) else []:
-        if not entry.startswith(start):
-            continue
-        path = os.path.join(parent, entry)
-        try:
-            silent_s = now() - os.stat(path).st_mtime
-            host, pid, _ = entry[len(start) :].rsplit("-", 2)
-        except (OSError, ValueError):
-            continue
-        is_dead = host == socket.gethostname() and not os.path.exists(f"/proc/{pid}")
-        if silent_s > SILENT_AFTER_S or (is_dead and silent_s > DEAD_AFTER_S):
-            shutil.rmtree(path, ignore_errors=True)
-
-
 def write_files(
     part: str,
     write: Callable[[str, int], int],
@@ -106,8 +84,6 @@ def write_files(
         nonlocal done, total_bytes
         done += 1
         total_bytes += size
-        if done % TOUCH_EVERY == 0:
-            os.utime(part)  # so that no other writer takes it for a leftover
         progress(done, files)
 
     processes = min(processes, -(-files // files_per_process))
@@ -130,18 +106,19 @@ def _rename(part: str, folder: str) -> bool:
 
 
 def _part_start(folder: str) -> str:
-    return f".{os.path.basename(folder)}.part-"
+    """Return how the paths begin of the folders beside `folder` that writers fill."""
+    parent, name = os.path.split(folder)
+    return os.path.join(parent, f".{name}.part-")
 
 
 def _new_part(folder: str) -> str:
-    """Make the folder that is filled and then renamed; its name holds the host and the process that fill it."""
-    parent = os.path.dirname(folder)
-    part = os.path.join(parent, f"{_part_start(folder)}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+    """Make the folder that is filled and then renamed."""
+    part = _part_start(folder) + secrets.token_hex(4)
     try:
         os.makedirs(part)  # with the user's umask: others may have to read the set
     except OSError as error:
         raise ImpossibleRequest(
-            f"{printable(parent)} cannot be written to ({error.strerror}): give another --data-dir"
+            f"{printable(os.path.dirname(folder))} cannot be written to ({error.strerror}): give another --data-dir"
         ) from None
     return part
 

@@ -102,9 +102,10 @@ def write_set(
     """Write the recipe's set to `folder`, which appears complete or not at all. Return its manifest.
 
     processes: None, one per core that this process may use. progress(done, total) is called after each sample,
-    on_space(line) once with the space that the set takes. A set that is there and has the same recipe is left alone;
-    two writers at once end with one good set. Raises ImpossibleRequest if the folder holds anything else or the disk is
-    too small, DataMissing or DataCorrupt if the set that is there was changed, CommandError if a process died.
+    on_space(line) once with the space that the set takes and what killed writers left. A set that is there and has the
+    same recipe is left alone; two writers at once end with one good set. Raises ImpossibleRequest if the folder holds
+    anything else or the disk is too small, DataMissing or DataCorrupt if the set that is there was changed,
+    CommandError if a process died.
     """
     processes = own_cores() if processes is None else processes
     if recipe.samples < 1 or recipe.seed < 0 or processes < 1:
@@ -113,7 +114,6 @@ def write_set(
             f"process, and a seed of 0 or more"
         )
     folder = os.path.realpath(folder)
-    publish.remove_leftovers(folder)
     existing = _existing_set(folder, recipe)
     if existing:
         return existing

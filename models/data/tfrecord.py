@@ -1,7 +1,7 @@
 """TFRecord files of one tf.train.Example each, plain or in gzip, read and written without TensorFlow.
 
 A record is the length of an Example, a checksum of the length, the Example, and a checksum of the Example. Its array is
-decompressed straight to its place in a batch, piece by piece, and each piece is checked while it is in the cache.
+brought to its place in a batch piece by piece, and each piece is checked while it is in the cache.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass
-from gzip import BadGzipFile
 from importlib import metadata
 from typing import Any, Callable, Dict, Iterator, Sequence, Tuple, Union
 
@@ -25,10 +24,12 @@ from models.errors import DataCorrupt
 
 Path = Union[str, bytes]
 ReadInto = Callable[[memoryview], int]  # reads the next bytes of a file's records, like io.RawIOBase.readinto
+Gunzip = Callable[[Any, int], ReadInto]  # of an open file, of whose content so many bytes are wanted
 
 GZIP = b"\x1f\x8b\x08"
 LEVEL = 6  # of compression, as in the real set
 MOST_BESIDE = 1 << 16  # bytes of an Example beside its feature x
+FRAME = 16  # bytes of a record beside its Example
 CHUNK = 1 << 18  # bytes of a compressed file that are read at a time
 
 
@@ -48,12 +49,12 @@ class TfRecordReader:
 
     @property
     def decoder(self) -> str:
-        """The libraries and their versions, e.g. "isal 1.9.1, google-crc32c 1.9.0"."""
+        """The libraries and their versions, e.g. "deflate 0.9.0, google-crc32c 1.9.0"."""
         return f"{_version(self.gunzip)}, {_version(self.checksum)}"
 
     def array_bytes(self, path: Path) -> int:
         """Return how many bytes feature x has, without reading them. Raises as read."""
-        with self._opened(path) as source:
+        with _opened(path, _by_zlib, CHUNK) as source:
             _, _, (start, stop) = self._begin(source)
             return stop - start
 
@@ -64,7 +65,7 @@ class TfRecordReader:
         Raises DataMissing for a file that cannot be read. Raises DataCorrupt, perhaps with x filled, for one that is
         cut off or damaged, holds more or less than this, or holds floats that are not finite.
         """
-        with self._opened(path) as source:
+        with _opened(path, GUNZIP[self.gunzip], len(x) + MOST_BESIDE + FRAME) as source:
             length, head, (start, stop) = self._begin(source)
             if stop - start != len(x):
                 raise Malformed(f"its feature x has {stop - start:,} bytes, and {len(x):,} are expected")
@@ -102,20 +103,22 @@ class TfRecordReader:
         if struct.pack("<I", crc32c.masked(crc)) != stored:
             raise Malformed(f"the checksum of its {part} does not match")
 
-    @contextlib.contextmanager
-    def _opened(self, path: Path) -> Iterator[ReadInto]:
-        try:
-            with open(path, "rb", buffering=0) as file:
-                if not os.fstat(file.fileno()).st_size:
-                    raise Malformed("the file is empty")
-                is_compressed = os.pread(file.fileno(), len(GZIP), 0) == GZIP
-                yield GUNZIP[self.gunzip](file) if is_compressed else file.readinto
-        except OSError as error:
-            raise unreadable(os.fsencode(path), error) from None
-        except Malformed as error:
-            raise DataCorrupt(
-                f"{printable(path)}, record 1: {error}; copy the file again, or skip such files with --skip-corrupt"
-            ) from None
+
+@contextlib.contextmanager
+def _opened(path: Path, gunzip: Gunzip, most: int) -> Iterator[ReadInto]:
+    """Open a file of records, of which `most` bytes are wanted."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise Malformed("the file is empty")
+            is_compressed = os.pread(file.fileno(), len(GZIP), 0) == GZIP
+            yield gunzip(file, most) if is_compressed else file.readinto
+    except OSError as error:
+        raise unreadable(os.fsencode(path), error) from None
+    except Malformed as error:
+        raise DataCorrupt(
+            f"{printable(path)}, record 1: {error}; copy the file again, or skip such files with --skip-corrupt"
+        ) from None
 
 
 def _take(source: ReadInto, size: int) -> bytes:
@@ -135,43 +138,63 @@ def _read_all(source: ReadInto, view: memoryview) -> None:
 def _read_some(source: ReadInto, view: memoryview) -> int:
     try:
         return source(view)
-    except BadGzipFile as error:  # an OSError
-        raise Malformed(f"it cannot be decompressed ({error})") from None
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # EOFError, zlib.error, isal's IsalError
+    except (EOFError, zlib.error) as error:
         raise Malformed(f"it cannot be decompressed ({error})") from None
 
 
 # --- decompression: which libraries are there -------------------------------------------------------------------------
 
 
-def _isal(file: Any) -> ReadInto:
-    """isal's own file object, which its IGzipFile uses, decompresses into existing memory."""
-    from isal import igzip_lib, isal_zlib
+def _by_deflate(file: Any, most: int) -> ReadInto:
+    """Decompress a file's one stream in one call, through libdeflate, which is faster without pieces.
 
-    if hasattr(isal_zlib, "_GzipReader"):  # not a public name; without it there is one more copy
-        return isal_zlib._GzipReader(file, CHUNK).readinto
-    return _Decompressed(lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), file).readinto
+    Where that fails, zlib says why. A file whose last four bytes are not the size of its first
+    stream goes on after it, so zlib reads that, too. A second stream of the same size is not
+    noticed: libdeflate does not say where the first one ended.
+    """
+    import deflate
+
+    data = file.read()
+    try:
+        content = deflate.gzip_decompress(data, most)
+        is_all = len(content) == int.from_bytes(data[-4:], "little")
+    except (ValueError, deflate.DeflateError):
+        is_all = False
+    if is_all:
+        return _Copied(content).readinto
+    file.seek(0)
+    return _by_zlib(file, most)
 
 
-def _zlib(file: Any) -> ReadInto:
-    return _Decompressed(lambda: zlib.decompressobj(31), file).readinto
+def _by_zlib(file: Any, most: int) -> ReadInto:
+    return _Decompressed(file).readinto
+
+
+class _Copied:
+    """Content that is in memory."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = np.frombuffer(content, np.uint8)
+
+    def readinto(self, view: memoryview) -> int:
+        piece = self._content[: len(view)]
+        np.frombuffer(view, np.uint8)[: len(piece)] = piece  # without Python's lock
+        self._content = self._content[len(piece) :]
+        return len(piece)
 
 
 class _Decompressed:
     """The content of a file of gzip streams, one after the other, which zeros may pad."""
 
-    def __init__(self, new_stream: Callable[[], Any], file: Any) -> None:
-        self._new_stream = new_stream
+    def __init__(self, file: Any) -> None:
         self._file = file
-        self._stream = new_stream()
-        self._rest = b""  # input that zlib has not consumed; isal keeps its own
+        self._stream = zlib.decompressobj(31)
+        self._rest = b""  # input that was not consumed
 
     def readinto(self, view: memoryview) -> int:
         while not self._stream.eof or self._next_stream():
             piece = self._stream.decompress(self._rest, len(view))
-            self._rest = getattr(self._stream, "unconsumed_tail", b"")
+            self._rest = self._stream.unconsumed_tail
             if piece:
                 np.frombuffer(view, np.uint8)[: len(piece)] = np.frombuffer(piece, np.uint8)  # without Python's lock
                 return len(piece)
@@ -188,25 +211,25 @@ class _Decompressed:
             if not data:
                 return False
             rest = data.lstrip(b"\0")
-        self._stream = self._new_stream()
+        self._stream = zlib.decompressobj(31)
         self._rest = rest
         return True
 
 
-GUNZIP: Dict[str, Callable[[Any], ReadInto]] = {"isal": _isal, "zlib": _zlib}
+GUNZIP: Dict[str, Gunzip] = {"deflate": _by_deflate, "zlib": _by_zlib}
 
 
 @functools.lru_cache(maxsize=None)
 def fastest() -> TfRecordReader:
     """Return the reader with the fastest libraries that are installed."""
     warnings = []
-    gunzip = "isal"
+    gunzip = "deflate"
     checksum = "google-crc32c"
     try:
-        import isal.igzip_lib  # noqa: F401
+        import deflate  # noqa: F401
     except ImportError as error:
         gunzip = "zlib"
-        warnings.append(f"slow path: zlib decompresses, 2.6 times as slowly as isal ({error}): pip install isal")
+        warnings.append(f"slow path: zlib decompresses, 3 times as slowly as deflate ({error}): pip install deflate")
     try:
         crc32c.google()
     except ImportError as error:

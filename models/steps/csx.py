@@ -22,9 +22,9 @@ from typing import Any, Iterator, List, Optional, Tuple
 import torch
 
 from models.accelerators.csx import VERIFIED, Csx
+from models.accelerators.refusals import Refusal, refuse_first
 from models.checks import MOST_SAMPLES, FirstInputs
 from models.errors import ImpossibleRequest
-from models.impossible import LEAVE_OUT, refuse_first
 from models.meter import Meter
 from models.request import Request
 from models.steps.csx_errors import errors_of_cluster
@@ -287,25 +287,20 @@ def steps_between_losses(request: Request, is_traced: bool) -> int:
 
 
 def refuse(request: Request, on_wafer: bool) -> None:
-    """Raise ImpossibleRequest for what a CS system cannot do, beside what models/impossible.py refuses."""
-    on_cluster = [
-        (
-            request.window_s > 0,
-            f"--size {request.size} without --steps-per-window",
-            "a run must know its steps before it starts",
-            "give --steps-per-window",
-        ),
-    ]
+    """Raise ImpossibleRequest for what a CS system cannot do, beside what the options alone show."""
+    on_cluster = Refusal(
+        request.window_s > 0,
+        f"--size {request.size} without --steps-per-window",
+        "a run must know its steps before it starts",
+        "give --steps-per-window",
+    )
+    steps = request.accumulation_steps
+    whole = "the CPU backend trains on a whole batch at once"
     in_trial = [
-        (request.replicas > 1, f"--replicas {request.replicas}", "the CPU backend has one", LEAVE_OUT),
-        (
-            request.accumulation_steps > 1,
-            f"--accumulation-steps {request.accumulation_steps}",
-            "the CPU backend trains on a whole batch at once",
-            LEAVE_OUT,
-        ),
+        Refusal(request.replicas > 1, f"--replicas {request.replicas}", "the CPU backend has one"),
+        Refusal(steps > 1, f"--accumulation-steps {steps}", whole),
     ]
-    refuse_first("csx", on_cluster if on_wafer else in_trial)
+    refuse_first("csx", [on_cluster] if on_wafer else in_trial)
 
 
 def warnings_on_package(accelerator: Csx) -> List[str]:

@@ -12,10 +12,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 
-from models.accelerators.ipu import Ipu
+from models.accelerators.ipu import Ipu, cut_of
 from models.checks import FirstInputs
 from models.dtypes import TORCH_DTYPES
-from models.impossible import ipu_cut
 from models.loaders import make_loader
 from models.meter import Meter
 from models.steps.ipu_program import (
@@ -67,7 +66,7 @@ class IpuStep:
         self.net = setup.benchmark.build(request.variant, request.shape)
         if request.dtype == "fp16":
             self.net.half()
-        cut = ipu_cut(setup.name, request.devices_per_replica)
+        cut = cut_of(setup.name, request.devices_per_replica)
         for ipu, name in enumerate(cut, 1):  # what comes before the first cut runs on IPU 0
             poptorch.BeginBlock(self.net.get_submodule(name), ipu_id=ipu)
         self.optimizer = make_optimizer(poptorch, setup.benchmark.make_optimizer(self.net), request.dtype)

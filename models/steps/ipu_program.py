@@ -12,7 +12,7 @@ from typing import Any, FrozenSet, List, Optional, Tuple
 
 import torch
 
-from models.accelerators.ipu import imported
+from models.accelerators.ipu import cut_of, imported
 from models.dtypes import FP16_LOSS_SCALE
 from models.errors import (
     CommandError,
@@ -23,7 +23,6 @@ from models.errors import (
     first_line,
     with_message,
 )
-from models.impossible import ipu_cut
 from models.request import Request
 from models.settings import shape_text
 from models.training_setup import TrainingSetup
@@ -45,7 +44,7 @@ def refuse_impossible(setup: TrainingSetup) -> None:
     request = setup.request
     # A stage for each IPU's forward pass, and one for each IPU but the last for its backward pass
     # (popart_compiler/source/CompilerImpl.cpp, numPipelineStages; Compiler.cpp refuses less).
-    stages = 2 * len(ipu_cut(setup.name, request.devices_per_replica)) + 1
+    stages = 2 * len(cut_of(setup.name, request.devices_per_replica)) + 1
     if request.accumulation_steps < stages and not is_sharded():
         raise ImpossibleRequest(
             f"a pipeline of {request.devices_per_replica} IPUs has {stages} stages, and a step has "

@@ -16,14 +16,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from models import impossible
 from models.__main__ import main as models_main
 from models.__main__ import parser
-from models.accelerators import choose
+from models.accelerators import choose, csx, refuse
 from models.accelerators.csx import Csx
 from models.benchmarks import load
 from models.errors import ImpossibleRequest
-from models.impossible import CSX_BACKEND
 from models.steps.csx import folders_of, steps_between_losses
 from models.steps.csx_input import TIMED_BATCHES, rate_alone
 from models.steps.csx_rates import MOST_STRETCHES, stretches_of
@@ -74,7 +72,7 @@ def test_rates_that_are_no_polynomials_are_refused() -> None:
 
 def test_without_the_package_it_says_where_it_comes_from() -> None:
     with pytest.raises(ImpossibleRequest, match=NO_PACKAGE):
-        Csx({CSX_BACKEND: "CPU"}).select(World())
+        Csx({csx.BACKEND: "CPU"}).select(World())
 
 
 def test_several_ranks_are_refused() -> None:
@@ -83,7 +81,7 @@ def test_several_ranks_are_refused() -> None:
 
 
 def test_a_backend_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CSX_BACKEND, "GPU")
+    monkeypatch.setenv(csx.BACKEND, "GPU")
     with pytest.raises(ImpossibleRequest, match="HPC_ML_BENCH_CSX_BACKEND is CSX or CPU, not 'GPU'"):
         choose("csx")
 
@@ -109,7 +107,7 @@ class Package:
         folder = self.folder / f"job{self.jobs}"
         folder.mkdir()
         command = [self.python, "-m", "models", *map(str, arguments)]
-        environ = {**ENVIRON, "PYTHONPATH": self.path, CSX_BACKEND: "CPU", **environ}
+        environ = {**ENVIRON, "PYTHONPATH": self.path, csx.BACKEND: "CPU", **environ}
         result = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
         return Ended(result.returncode, result.stdout, result.stderr, folder)
 
@@ -188,15 +186,15 @@ def test_what_it_cannot_do_is_refused(fake: Package, cubes: Path, arguments: lis
 
 def test_without_a_cluster_the_real_backend_is_refused(package: Package, cubes: Path) -> None:
     ended = package.train(
-        "cosmoflow", cubes, *SMOKE, "--configuration", "tuned", **{CSX_BACKEND: "CSX", "CSCONFIG_PATH": f"{cubes}/none"}
+        "cosmoflow", cubes, *SMOKE, "--configuration", "tuned", **{csx.BACKEND: "CSX", "CSCONFIG_PATH": f"{cubes}/none"}
     )
     assert ended.code == 78
     assert "is no user node of a Cerebras cluster; run there" in ended.errors
-    assert f"type: export {CSX_BACKEND}=CPU" in ended.errors
+    assert f"type: export {csx.BACKEND}=CPU" in ended.errors
 
 
 TUNED = ("--device", "csx", "--dtype", "bf16", "--size", "smoke", "--windows", "2", "--steps-per-window", "5")
-ON_WAFER = {CSX_BACKEND: "CSX", "CSCONFIG_PATH": __file__}  # any file that exists
+ON_WAFER = {csx.BACKEND: "CSX", "CSCONFIG_PATH": __file__}  # any file that exists
 
 
 def test_on_a_cluster_worker_nodes_read_and_stream(fake: Package, cubes: Path) -> None:
@@ -359,8 +357,30 @@ def test_slowing_this_process_on_purpose_is_refused_where_a_cluster_makes_the_st
     """There it would change nothing, and the result would say that it was slowed."""
     line = "train resnet50 --data-dir x --device csx --configuration tuned --inject-slow 2"
     with pytest.raises(ImpossibleRequest, match="does not take --inject-slow: the cluster makes its steps by itself"):
-        impossible.refuse(parser().parse_args(line.split()), {})
-    impossible.refuse(parser().parse_args(line.split()), {impossible.CSX_BACKEND: "CPU"})
+        csx.refuse(parser().parse_args(line.split()), {})
+    csx.refuse(parser().parse_args(line.split()), {csx.BACKEND: "CPU"})
+
+
+@pytest.mark.parametrize("device", ["csx", "ipu"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--compile"], "--compile: that is torch.compile, and its own compiler always runs; leave it out"),
+        (["--inject-copy-s", "1"], "--inject-copy-s: its own program copies the batches; leave it out"),
+        (["--channels-last", "on"], "--channels-last on: its compiler chooses memory formats; leave it out"),
+    ],
+)
+def test_what_no_device_with_a_compiler_takes_is_refused(device: str, words: list[str], said: str) -> None:
+    options = parser().parse_args(["train", "resnet50", "--data-dir", "x", "--device", device, *words])
+    with pytest.raises(ImpossibleRequest) as error:
+        refuse(options)
+    assert str(error.value) == f"--device {device} does not take {said}"
+
+
+def test_the_loader_alone_is_measured_on_cs_systems_only() -> None:
+    words = ["train", "resnet50", "--data-dir", "x", "--measure-loader"]
+    with pytest.raises(ImpossibleRequest, match=r"--measure-loader is for csx; .*: leave it out"):
+        refuse(parser().parse_args(words))
 
 
 def test_losses_are_fetched_at_the_edges_of_windows() -> None:
@@ -477,7 +497,7 @@ print(models.__file__, *samples.shape)
 def test_a_worker_node_reads_with_the_archive_alone(real: Package, cubes: Path, tmp_path: Path) -> None:
     """The input function travels as the package sends it (appliance/appliance_client.py)."""
     archive = shutil.make_archive(str(tmp_path / "models"), "zip", ROOT, "models")
-    environ = {**ENVIRON, "PYTHONPATH": archive, CSX_BACKEND: "CPU"}
+    environ = {**ENVIRON, "PYTHONPATH": archive, csx.BACKEND: "CPU"}
     sent = subprocess.run(
         [real.python, "-c", ON_USER_NODE, str(cubes)], env=environ, cwd=tmp_path, capture_output=True, text=True
     )

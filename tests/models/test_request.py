@@ -28,6 +28,7 @@ def resolved(benchmark: str, *words: str, family: str = "cuda", gib: float | Non
     accelerator = SimpleNamespace(
         family=family,
         accumulates=False,
+        replicas=lambda options, world: world.size,
         steps_per_batch=lambda common_divisor: 1,
         memory_bytes=lambda: None if gib is None else int(gib * 2**30),
         dtypes=lambda: ("bf16", "fp32"),

@@ -229,7 +229,7 @@ def test_an_injected_copy_is_the_copy_in_both_modes(nursery: Nursery, data: Path
     [
         (
             ["--global-batch-size", 9, "--accumulation-steps", 2],
-            "9 does not divide by 1 rank(s) x 2 accumulation step(s)",
+            "9 does not divide by 1 replica(s) x 2 accumulation step(s); use a --global-batch-size",
         ),
         (["--global-batch-size", 4, "--local-batch-size", 4], "say the same thing twice"),
         (["--shape", "32x"], "'32x' is no shape, as in 224x224"),
