@@ -143,7 +143,7 @@ def kinds_of(folder: str, samples: int) -> dict[str, tuple[Callable[[], int], st
             folder, image_size=SIZE, augment=True, seed=0, decoder=decoder, transforms=transforms
         )
         for decoder, transforms in (("pillow", "pillow"), ("simplejpeg", "pillow"), ("simplejpeg", "torch"))
-        if decoder == "pillow" or jpeg.has_simplejpeg()
+        if decoder == "pillow" or not jpeg.simplejpeg_problem()
     }
     paths = [sets["pillow + pillow"].path(index) for index in range(samples)]
     contents = [read_file(os.fsencode(path)) for path in paths]

@@ -19,6 +19,7 @@ PACKAGES = {
     "numpy": "numpy",
     "PIL": "pillow",
     "h5py": "h5py",
+    "torchvision": "torchvision",
     "simplejpeg": "simplejpeg",
     "deflate": "deflate",
     "google_crc32c": "google_crc32c",

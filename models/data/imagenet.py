@@ -38,7 +38,7 @@ class ImageNet(torch.utils.data.Dataset):
     classes      how many there are; labels are the positions of the sorted class folders, as in torchvision
     bytes        sum of the JPEGs by the manifest; None for a real set, where it would need a stat of each file
     decoder      e.g. "pillow 13.0.0 libjpeg-turbo 3.2.0" (models/data/jpeg.py)
-    transforms   e.g. "torch 2.13.0"
+    transforms   e.g. "torchvision 0.28.0"
     blank        shape and dtype of one sample's pixels, and of its label
     """
 
@@ -57,8 +57,8 @@ class ImageNet(torch.utils.data.Dataset):
         transforms: str = "",
     ) -> None:
         self._listing = listing
-        self._decoder = decoder or jpeg.fastest_decoder()
-        self._transforms = transforms or jpeg.fastest_transforms(self._decoder)
+        self._decoder = jpeg.choose_decoder(decoder)
+        self._transforms = jpeg.choose_transforms(self._decoder, transforms)
         self.decoder, self.transforms = jpeg.versions(self._decoder, self._transforms)
         self.image_size = image_size
         self.augment = augment
@@ -110,8 +110,8 @@ def open_folder(
     """Open `folder`/train/<wnid>/*.JPEG.
 
     image_size: side of the square in pixels. augment: use the reference's random cut and mirror, drawn from `seed`,
-    instead of the evaluation transform. decoder, transforms: names of models/data/jpeg.py, by default the fastest that
-    are installed. Raises DataMissing or DataCorrupt; each says what to type.
+    instead of the evaluation transform. decoder, transforms: see models/data/jpeg.py. Raises DataMissing, DataCorrupt
+    or ImpossibleRequest; each says what to type.
     """
     folder = os.fspath(folder)
     manifest = read_manifest(folder, "resnet50")

@@ -1,13 +1,14 @@
 """Turns the bytes of one JPEG into a square of uint8 pixels: decoders, the choice of the cut, and pixel operations.
 
-Decoders: `simplejpeg` where it is installed (about 15 % faster), else `pillow`. Both are
-libjpeg-turbo with the same settings and gave the same bits for every baseline, progressive,
-grayscale and 4:2:0 to 4:4:4 JPEG tried; a Pillow built on another libjpeg may not. Pillow decodes
-what simplejpeg refuses: CMYK, the PNG among ImageNet's JPEGs, stray bytes. libjpeg-turbo itself can
-decode the box of a cut alone, but neither of the two offers that.
+Decoders: `simplejpeg` where it is installed (about 15 % faster), else `pillow`; the environment variable
+HPC_ML_BENCH_DECODER chooses. Both are libjpeg-turbo with the same settings and gave the same bits for every baseline,
+progressive, grayscale and 4:2:0 to 4:4:4 JPEG tried; a Pillow built on another libjpeg may not. Pillow decodes what
+simplejpeg refuses: CMYK, the PNG among ImageNet's JPEGs, stray bytes. libjpeg-turbo itself can decode the box of a cut
+alone, but neither of the two offers that.
 
-Pixel operations: `torch`, torch's vectorised uint8 resize, after simplejpeg where it is fast: a
-third of the time; else `pillow`, which differs by at most one grey level, and has torchvision's bits.
+Pixel operations (HPC_ML_BENCH_TRANSFORMS): `torchvision`, its functions on PIL images, where torchvision imports
+unaided; `pillow`, the same bits without it; `torch`, torch's vectorised uint8 resize, taken after simplejpeg where the
+CPU has AVX2 and torch is 2.1 or newer: a third of the time, and at most one grey level from the other two.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from __future__ import annotations
 import functools
 import io
 import math
+import os
 import random
+import sys
 from typing import Any, Callable, Dict, NamedTuple, Tuple, Union
 
 import numpy as np
 import torch
 from PIL import Image, features
 from PIL import __version__ as pillow_version
+
+from models.errors import ImpossibleRequest
 
 Picture = Union[Image.Image, "np.ndarray[Any, np.dtype[np.uint8]]"]
 
@@ -122,11 +127,26 @@ def with_pillow(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
     return torch.from_numpy(np.array(image))
 
 
+def with_torchvision(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
+    import torchvision.transforms.functional as operations
+
+    bilinear = operations.InterpolationMode.BILINEAR
+    image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+    shape = [cut.high, cut.wide]
+    image = operations.resized_crop(image, cut.top, cut.left, cut.height, cut.width, shape, bilinear)
+    if image.size != (size, size):
+        image = operations.crop(image, cut.y, cut.x, size, size)
+    if cut.flip:
+        image = operations.hflip(image)
+    return torch.from_numpy(np.array(image))
+
+
 def with_torch(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
     array = np.array(picture) if isinstance(picture, Image.Image) else picture
     box = array[cut.top : cut.top + cut.height, cut.left : cut.left + cut.width]
-    # In this order torch sees channels_last and keeps it.
-    pixels = torch.from_numpy(box).unsqueeze(0).permute(0, 3, 1, 2)
+    pixels = (
+        torch.from_numpy(box).unsqueeze(0).permute(0, 3, 1, 2)
+    )  # in this order torch sees channels_last and keeps it
     pixels = torch.nn.functional.interpolate(
         pixels, (cut.high, cut.wide), mode="bilinear", align_corners=False, antialias=True
     )
@@ -137,50 +157,101 @@ def with_torch(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
 # --- which of them is used --------------------------------------------------------------------------------------------
 
 DECODERS: Dict[str, Callable[[bytes], Picture]] = {"pillow": decode_pillow, "simplejpeg": decode_simplejpeg}
-TRANSFORMS: Dict[str, Callable[[Picture, Cut, int], torch.Tensor]] = {"pillow": with_pillow, "torch": with_torch}
+TRANSFORMS: Dict[str, Callable[[Picture, Cut, int], torch.Tensor]] = {
+    "pillow": with_pillow,
+    "torchvision": with_torchvision,
+    "torch": with_torch,
+}
 
 
 @functools.lru_cache(maxsize=None)
-def has_simplejpeg() -> bool:
-    """Tell whether simplejpeg can be imported."""
+def torchvision_problem() -> str:
+    """Return why torchvision cannot be imported, "" if it can. Tried once: a failed import leaves modules behind."""
+    try:
+        import torchvision.transforms.functional  # noqa: F401
+    except Exception as error:  # its wheel beside a torch without CUDA raises RuntimeError, not ImportError
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@functools.lru_cache(maxsize=None)
+def simplejpeg_problem() -> str:
+    """Return why simplejpeg cannot be imported, "" if it can."""
     try:
         import simplejpeg  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    except ImportError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def torch_resizes() -> bool:
+    """Tell whether this torch resizes uint8 correctly; 2.0.1 was up to 170 levels off."""
+    return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1)
 
 
 def torch_is_fast() -> bool:
-    """Tell whether torch resizes uint8 correctly (2.0.1 was up to 170 levels off) and vectorised.
+    """Tell whether its resize is vectorised too; without AVX2 Pillow's is twice as fast."""
+    return torch_resizes() and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
-    Without AVX2 Pillow's resize is twice as fast.
+
+def choose_decoder(wish: str = "") -> str:
+    """Return `pillow` or `simplejpeg`. Raises ImpossibleRequest.
+
+    wish: by default HPC_ML_BENCH_DECODER, which defaults to auto.
     """
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    return version >= (2, 1) and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    wish = _wish(wish, "HPC_ML_BENCH_DECODER", DECODERS)
+    if wish == "auto":
+        return "pillow" if simplejpeg_problem() else "simplejpeg"
+    if wish == "simplejpeg" and simplejpeg_problem():
+        raise ImpossibleRequest(
+            f"the decoder simplejpeg cannot be used ({simplejpeg_problem()}): pip install simplejpeg"
+        )
+    return wish
 
 
-def fastest_decoder() -> str:
-    return "simplejpeg" if has_simplejpeg() else "pillow"
+def choose_transforms(decoder: str, wish: str = "") -> str:
+    """Return `pillow`, `torchvision` or `torch`. Raises ImpossibleRequest.
 
-
-def fastest_transforms(decoder: str) -> str:
-    """Return the pixel operations that suit a decoder: torch's begin with an array, Pillow's with an image."""
-    return "torch" if decoder == "simplejpeg" and torch_is_fast() else "pillow"
+    wish: by default HPC_ML_BENCH_TRANSFORMS, which defaults to auto.
+    """
+    wish = _wish(wish, "HPC_ML_BENCH_TRANSFORMS", TRANSFORMS)
+    if wish == "auto" and decoder == "simplejpeg" and torch_is_fast():
+        return "torch"
+    if wish == "auto":
+        return "pillow" if torchvision_problem() else "torchvision"
+    if wish == "torch" and not torch_resizes():
+        raise ImpossibleRequest(
+            f"torch {torch.__version__} does not resize uint8 pixels correctly (2.1 does): unset "
+            "HPC_ML_BENCH_TRANSFORMS"
+        )
+    if wish == "torchvision" and torchvision_problem():
+        raise ImpossibleRequest(
+            f"torchvision cannot be imported ({torchvision_problem()}): unset HPC_ML_BENCH_TRANSFORMS, Pillow gives "
+            f"the same pixels"
+        )
+    return wish
 
 
 def versions(decoder: str, transforms: str) -> Tuple[str, str]:
-    """Return both with their versions, as in `pillow 13.0.0 libjpeg-turbo 3.2.0` and `torch 2.13.0`."""
+    """Return both with their versions, as in `pillow 13.0.0 libjpeg-turbo 3.2.0` and `torchvision 0.28.0`."""
     turbo = features.version("libjpeg_turbo")
     library = f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {features.version('jpg')}"
     pillow = f"pillow {pillow_version}"
-    decoding = f"{pillow} {library}"
-    if decoder == "simplejpeg":
-        import simplejpeg
-
-        decoding = f"simplejpeg {simplejpeg.__version__}"
-    return decoding, pillow if transforms == "pillow" else f"torch {torch.__version__}"
+    decoding = f"{pillow} {library}" if decoder == "pillow" else f"simplejpeg {sys.modules['simplejpeg'].__version__}"
+    if transforms == "pillow":
+        return decoding, pillow
+    return decoding, f"{transforms} {sys.modules[transforms].__version__}"
 
 
 def generator(seed: int, epoch: int, index: int) -> random.Random:
     """Return the random numbers of one sample; they do not depend on workers or ranks."""
     return random.Random(seed << 64 | epoch << 32 | index)
+
+
+def _wish(wish: str, variable: str, choices: Dict[str, Any]) -> str:
+    wish = wish or os.environ.get(variable, "") or "auto"
+    if wish not in choices and wish != "auto":
+        raise ImpossibleRequest(f"{variable}={wish} is unknown: use auto, {', '.join(choices)}")
+    return wish

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import io
 import itertools
 import json
 import os
 import random
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from models.data.sampling import StepSampler
 from models.data.skip_corrupt import SkipCorrupt
 from models.data.synthetic import write_set
 from models.data.synthetic_resnet50 import recipe_of
-from models.errors import DataCorrupt, DataMissing
+from models.errors import DataCorrupt, DataMissing, ImpossibleRequest
 from tests.data.open_files import open_below
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +149,7 @@ ODD = {
 }
 DECODERS = [
     "pillow",
-    pytest.param("simplejpeg", marks=pytest.mark.skipif(not jpeg.has_simplejpeg(), reason="no simplejpeg")),
+    pytest.param("simplejpeg", marks=pytest.mark.skipif(bool(jpeg.simplejpeg_problem()), reason="no simplejpeg")),
 ]
 
 
@@ -198,10 +200,10 @@ def test_no_file_stays_open(folder):
     assert open_below(folder) == []
 
 
-# --- the two decoders, both kinds of pixel operations ----------------------------------------------------------------
+# --- the two decoders, the three kinds of pixel operations -----------------------------------------------------------
 
 
-@pytest.mark.skipif(not jpeg.has_simplejpeg(), reason="no simplejpeg")
+@pytest.mark.skipif(bool(jpeg.simplejpeg_problem()), reason="no simplejpeg")
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}])
 def test_simplejpeg_decodes_to_the_same_bits_as_pillow(tmp_path, options):
     put(tmp_path, "n00000000/a.JPEG", encoded(photo(5, size=(500, 333)), **options))
@@ -221,18 +223,90 @@ def test_torch_resizes_to_within_one_level_of_pillow(tmp_path, decoder, augment)
         assert difference.max() <= 1
 
 
-def test_without_simplejpeg_pillow_does_it(folder, tmp_path, monkeypatch):
-    """It is installed and cannot be imported."""
+WITH_TORCHVISION = """
+import sys, torch
+from models.data.imagenet import open_folder
+from models.data.process_loader import ProcessLoader
+try:
+    try:
+        import torchvision
+    except RuntimeError:  # its wheel beside a torch without CUDA: two operators lack their declaration, nothing else
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+    raise SystemExit
+for decoder in ("pillow", *sys.argv[2:]):
+    for size, augment in ((64, True), (224, True), (64, False), (224, False)):
+        options = {"image_size": size, "augment": augment, "seed": 3, "decoder": decoder}
+        sets = [open_folder(sys.argv[1], transforms=name, **options) for name in ("pillow", "torchvision")]
+        assert sets[1].transforms.startswith("torchvision 0."), sets[1].transforms
+        for epoch in range(3):
+            for index in range(len(sets[0])):
+                a, b = sets[0][(epoch, index)], sets[1][(epoch, index)]
+                assert torch.equal(a[0], b[0]) and a[1] == b[1], (decoder, size, augment, epoch, index)
+assert open_folder(sys.argv[1], image_size=64, augment=True, seed=3, decoder="pillow").transforms == sets[1].transforms
+print("identical")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
+def test_torchvision_and_pillow_give_the_same_bits(folder):
+    for number in range(4):
+        put(folder, f"n00000000/n_{100 + number}.JPEG", encoded(photo(number, size=(500 - number, 333 + 55 * number))))
+    decoders = [] if jpeg.simplejpeg_problem() else ["simplejpeg"]
+    command = [sys.executable, "-c", WITH_TORCHVISION, str(folder), *decoders]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    if done.stdout != "identical\n":
+        pytest.skip(f"torchvision does not import here: {done.stdout}")
+
+
+@pytest.fixture
+def broken_packages(tmp_path, monkeypatch):
+    """A torchvision and a simplejpeg that are installed and cannot be imported."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "half.py").write_text("")
+    (tmp_path / "torchvision" / "__init__.py").write_text("import torchvision.half\nraise RuntimeError('no nms')")
     (tmp_path / "simplejpeg.py").write_text("raise ImportError('libturbojpeg.so.0: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)
-    jpeg.has_simplejpeg.cache_clear()
-    try:
-        data = opened(folder)
-    finally:
-        jpeg.has_simplejpeg.cache_clear()
+    for name in [name for name in sys.modules if name.split(".")[0] in ("simplejpeg", "torchvision")]:
+        monkeypatch.delitem(sys.modules, name)
+    problems = jpeg.simplejpeg_problem, jpeg.torchvision_problem
+    for problem in problems:
+        problem.cache_clear()
+    yield
+    for problem in problems:
+        problem.cache_clear()
+
+
+def test_without_torchvision_and_simplejpeg_pillow_does_it(folder, broken_packages):
+    data = opened(folder)
     assert re.fullmatch(r"pillow [\d.]+ libjpeg(-turbo)? \S+", data.decoder)
     assert data.transforms == data.decoder.split(" libjpeg")[0]
+    assert not [name for name in sys.modules if name.startswith("torchvision")], "half an import leaves nothing behind"
+    with pytest.raises(
+        ImpossibleRequest, match=r"simplejpeg cannot be used \(ImportError: libturbojpeg.*pip install simplejpeg"
+    ):
+        opened(folder, decoder="simplejpeg")
+    with pytest.raises(
+        ImpossibleRequest, match=r"torchvision cannot be imported \(RuntimeError: no nms\): unset HPC_ML_BENCH_T"
+    ):
+        opened(folder, transforms="torchvision")
+
+
+def test_the_environment_chooses_and_a_slip_is_said(folder, monkeypatch):
+    monkeypatch.setenv("HPC_ML_BENCH_DECODER", "pillow")
+    monkeypatch.setenv("HPC_ML_BENCH_TRANSFORMS", "torch")
+    data = opened(folder)
+    assert data.decoder.startswith("pillow ")
+    assert data.transforms == f"torch {torch.__version__}"
+    monkeypatch.setenv("HPC_ML_BENCH_DECODER", "pilow")
+    with pytest.raises(ImpossibleRequest, match="HPC_ML_BENCH_DECODER=pilow is unknown: use auto, pillow, simplejpeg"):
+        opened(folder)
 
 
 # --- where it cuts ---------------------------------------------------------------------------------------------------
