@@ -6,7 +6,6 @@ the step could not be done.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -25,7 +24,6 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from platforms.rundir import session_history
 from platforms.schedulers import backend_of
-from reporting.gitlab import token as gitlab_token
 from reporting.history import reader
 
 PENDING = 75
@@ -51,7 +49,7 @@ def submit(job: BenchJob) -> int:
 
 
 def measure(job: BenchJob) -> int:
-    """Submit this pipeline's run and wait for it, then comment on the merge request. Nothing is kept in the history.
+    """Submit this pipeline's run, wait for it, and write the comment. Nothing is kept in the history.
 
     A merge request's numbers are compared with the history, and are no part of it: what is proposed is not what runs.
     So the run is in no folder in which a fetch would find it.
@@ -153,12 +151,8 @@ def _metrics(job: BenchJob) -> int:
 
 
 def _comment(job: BenchJob) -> int:
-    """Write the platform's comment on the merge request; without a token, into the artifacts. Returns the exit code."""
-    words = [job.platform, "--name", job.platform]
-    if not os.environ.get(gitlab_token.VARIABLE):
-        print(f"{gitlab_token.VARIABLE} is not set here, so the comment is in the artifacts alone", flush=True)
-        words += ["-o", str(job.out / f"comment-{job.platform}.md")]
-    return _reporting("comment", job, *words)
+    """Write the platform's comment into the artifacts. Returns the exit code."""
+    return _reporting("comment", job, job.platform, "-o", str(job.out / f"comment-{job.platform}.md"))
 
 
 # --- a session -------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ EXTERNAL: Mapping[str, str] = {
     "touch": "needs a reader's run",
     "export": "sets a reader's environment",
     "jq": "is run with the whole block, where it is installed",
+    "curl": "needs a server",
     "promtool": "needs a reader's Prometheus; tests/reporting runs it where it is installed",
     "reframe": "is another program",
     "pytest-benchmark": "is another program",
