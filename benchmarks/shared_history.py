@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from platforms.output import format_size
 from reporting.shared_branch import history_files
+from reporting.shared_branch.branch import SharedBranch
 from reporting.shared_branch.remote import Remote
-from reporting.shared_branch.squashed import SquashedBranch
 
 SHOWN = 30  # nights at the beginning and at the end, of which the median is shown
 COUNTING = """#!/bin/sh
@@ -116,19 +116,20 @@ def push_night(server: Server, history: Path, night: datetime.date, paths: list[
         month.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, month)
     begin, before = time.monotonic(), server.counted()
-    local = history_files.local_files(history, details=False, problems=[])
-    first_month = history_files.first_month_of_sessions(night)
-    branch = SquashedBranch(server.remote)
-    branch.change(lambda tree: history_files.to_push(tree, local, first_month).files, f"the night of {night}\n")
+
+    def write(folder: Path) -> None:
+        history_files.bring(history, folder / history_files.FOLDER, details=False)
+
+    SharedBranch(server.remote).change(write, f"the night of {night}")
     return cost(server, begin, before)
 
 
 def pull(server: Server, history: Path) -> Cost:
     """Pull as `python -m reporting pull` does."""
     begin, before = time.monotonic(), server.counted()
-    local = history_files.local_files(history, details=False, problems=[])
-    with SquashedBranch(server.remote).read() as tree:
-        history_files.write(history, history_files.to_pull(tree, local, details=False))
+    with SharedBranch(server.remote).read() as folder:
+        assert folder is not None
+        history_files.bring(folder / history_files.FOLDER, history, details=False)
     return cost(server, begin, before)
 
 

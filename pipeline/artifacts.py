@@ -10,8 +10,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from reporting.shared_branch import run_folders
-
 FILE_BYTES = 2_000_000
 RUN_BYTES = 40_000_000
 LEFT_OUT = "LEFT_OUT.txt"
@@ -41,20 +39,6 @@ def copy_evidence(run_folder: Path, target: Path) -> None:
         _copy_end(path, target / name, copied)
     if left_out:
         (target / LEFT_OUT).write_text("\n".join([f"the whole run is in {run_folder}", *left_out, ""]))
-
-
-def copy_records(run_folder: Path, target: Path) -> None:
-    """Copy of a run what a push carries to another machine, as a whole: records, scripts, logs up to 8 MB a job.
-
-    An earlier copy of it is replaced.
-    """
-    shutil.rmtree(target, ignore_errors=True)
-    if not run_folder.is_dir():
-        return
-    for name, content in run_folders.carried_files(run_folder).items():
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def _files(run_folder: Path) -> Iterator[Path]:

@@ -18,7 +18,6 @@ EXTERNAL: Mapping[str, str] = {
     "cd": "goes to a reader's folder",
     "mkdir": "makes a reader's folders",
     "cp": "copies a reader's files",
-    "rm": "removes a reader's files",
     "cat": "reads a reader's files",
     "chgrp": "needs a reader's group",
     "chmod": "needs a reader's folder",
