@@ -43,10 +43,12 @@ def main(options: argparse.Namespace) -> int:
 
 def _links(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
     """The addresses in the comment, by the words that are shown."""
-    job = environ.get("CI_JOB_URL", "")
+    evidence = options.evidence
+    if evidence is None and environ.get("CI_JOB_URL"):
+        evidence = f"{environ['CI_JOB_URL']}/artifacts/browse"
     found = {
         "report": options.page,
-        "evidence": options.evidence or (f"{job}/artifacts/browse" if job else ""),
+        "evidence": evidence,
         "pipeline": environ.get("CI_PIPELINE_URL", ""),
     }
     for option in ("page", "evidence"):

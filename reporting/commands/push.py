@@ -40,7 +40,6 @@ def main(options: argparse.Namespace) -> int:
         print(printable(f"{branch} can be pushed"))
         return 0
     runs = runs_of(options)
-    bound = bound_platforms(site) if options.runs else set()
     brought = Brought()
     carried = CarriedRuns()
 
@@ -49,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
         (folder / "README.md").write_text(README)
         brought = history_files.bring(site.history, folder / history_files.FOLDER, details=options.details)
         if options.runs:
-            carried = run_folders.push(runs, folder / run_folders.FOLDER, bound, time.time())
+            carried = run_folders.push(runs, folder / run_folders.FOLDER, bound_platforms(site), time.time())
 
     if not options.runs and not any(site.history.glob("*/*.jsonl")):
         raise RefusedError(f"{site.history}: the history is empty, so there is nothing to push ({site.why_empty()})")

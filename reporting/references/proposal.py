@@ -73,13 +73,15 @@ def propose(proposal: Proposal, remote: Remote, target: str | None) -> str:
     return f"pushed as the branch {branch}; its merge request: {address[0]}"
 
 
-def _push_options(proposal: Proposal, target: str | None) -> tuple[str, ...]:
+def _push_options(proposal: Proposal, target: str | None) -> list[str]:
     """What asks GitLab to open the merge request. An option is one line; GitLab makes line ends of each `\\n` in it."""
     description = proposal.description.replace("\n", "\\n")
-    options = (
+    options = [
         "merge_request.create",
         "merge_request.remove_source_branch",
         f"merge_request.title={proposal.title[:TITLE]}",
         f"merge_request.description={description}",
-    )
-    return options if target is None else (*options, f"merge_request.target={target}")
+    ]
+    if target is not None:
+        options.append(f"merge_request.target={target}")
+    return options

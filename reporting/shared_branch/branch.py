@@ -52,7 +52,11 @@ class SharedBranch:
     def read(self) -> Iterator[Path | None]:
         """The folder with the branch's newest files; None if there is no such branch. Raises RefusedError."""
         with kept_clone(self.remote, self.branch, self._author) as clone:
-            yield clone.folder if clone.fetch(self.branch) else None
+            exists = clone.fetch(self.branch)
+            if not exists:
+                yield None
+                return
+            yield clone.folder
 
     def change(self, write: Callable[[Path], None], message: str, *, always: bool = False) -> bool:
         """Change the branch's files.

@@ -70,7 +70,9 @@ class Clone:
         if not (self.folder / ".git").is_dir():
             self._begin()
             words.append("--depth=1")
-        ref = f"refs/heads/{branch}" if branch else "HEAD"
+        ref = "HEAD"
+        if branch is not None:
+            ref = f"refs/heads/{branch}"
         try:
             self._git(*words, self._remote.url, f"+{ref}:{_FETCHED}")
         except GitError as error:
@@ -129,7 +131,7 @@ class Clone:
         """The sentence on a server's refusal, with what to do."""
         advice = f"nothing is lost: type it again when this works: git ls-remote {shlex.quote(self._remote.url)}"
         if _NO_ACCESS.search(error.said):
-            advice = f"{_access(self._remote, done)}; nothing is lost: type it again then"
+            advice = f"{_access(self._remote)}; nothing is lost: type it again then"
         return f"{printable(f'{branch} of {self._remote}')} cannot be {done}: {error.sentence} ({advice})"
 
 
@@ -167,7 +169,8 @@ def temporary_clone(remote: Remote, author: tuple[str, str]) -> Iterator[Clone]:
         yield Clone(Path(folder, "clone"), remote, author)
 
 
-def _access(remote: Remote, done: str, environ: Mapping[str, str] = os.environ) -> str:
+def _access(remote: Remote, environ: Mapping[str, str] = os.environ) -> str:
+    """What gives the right to push."""
     if remote.token_from == JOB_TOKEN or (not remote.token_from and "GITLAB_CI" in environ):
         return (
             "GitLab: Settings > CI/CD > Job token permissions > Allow Git push requests to the repository (since "
@@ -178,4 +181,4 @@ def _access(remote: Remote, done: str, environ: Mapping[str, str] = os.environ) 
         return f"{remote.token_from} needs the scope write_repository and the role Developer, and may be expired"
     if remote.url.startswith("http"):
         return f"set {TOKEN} to an access token with write_repository, or a credential helper of git"
-    return f"this user may not {'read' if done == 'read' else 'push'} there"
+    return "ask for the right to push there"

@@ -46,8 +46,8 @@ def bring(source: Path, target: Path, *, details: bool) -> Brought:
     for path in _files(source, details=details):
         name = path.relative_to(source).as_posix()
         try:
-            content = complete(path.read_bytes())
-            there = complete((target / name).read_bytes()) if (target / name).exists() else b""
+            content = complete_lines(path)
+            there = complete_lines(target / name)
         except OSError as error:
             brought.problems.append(f"{error.filename}: this file of the history cannot be read: {error.strerror}")
             continue
@@ -67,8 +67,12 @@ def bring(source: Path, target: Path, *, details: bool) -> Brought:
     return brought
 
 
-def complete(content: bytes) -> bytes:
-    """A file's complete lines: its session may have been killed, or write now."""
+def complete_lines(path: Path) -> bytes:
+    """The complete lines of a file: its session may have been killed, or write now. A missing file has none."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return b""
     return content[: content.rfind(b"\n") + 1]
 
 

@@ -94,12 +94,10 @@ def remote_of(typed: str | None, folder: Path, environ: Mapping[str, str] = os.e
             raise GitError("")
         url = git.run(["remote", "get-url", "--push", name], folder=top).stdout.rstrip("\n")
     except GitError:
-        known = git.run(["remote"], folder=top).stdout.split()
-        there = f"it has {', '.join(known)}" if known else "it has none"
-        added = DEFAULT_REMOTE if name.startswith("-") else shlex.quote(name)
+        known = ", ".join(git.run(["remote"], folder=top).stdout.split())
         raise RefusedError(
-            f"{top}: there is no remote {name!r}, {there} (git -C {shlex.quote(str(top))} remote add {added} URL, or "
-            "--remote=URL)"
+            f"{top}: there is no remote {name!r}, it has {known or 'none'} "
+            f"(git -C {shlex.quote(str(top))} remote add {shlex.quote(name)} URL, or --remote=URL)"
         ) from None
     if not re.match(r"[\w+.-]+:", url):
         url = str((top / url).resolve())  # a path is relative to the top of the repository

@@ -21,7 +21,7 @@ from platforms.rundir import session_history, session_liveness
 from platforms.rundir.job_folder import CARRIED, RENDERED
 from platforms.rundir.session_history import FOLDER as SESSIONS
 from platforms.rundir.session_history import SessionRecord
-from reporting.shared_branch.history_files import complete
+from reporting.shared_branch.history_files import complete_lines
 
 FOLDER = "runs"  # in the branch
 KEPT_S = 30 * 86400.0  # so long the branch keeps a run after its last session began
@@ -99,11 +99,13 @@ def _push_run(carried: CarriedRuns, ours: Path, theirs: Path, bound: Collection[
     shutil.rmtree(theirs, ignore_errors=True)
     for path in carried_files(ours):
         if unfinished or path.parent.name == SESSIONS:
-            content = path.read_bytes()
             target = theirs / path.relative_to(ours)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(complete(content) if path.suffix == ".jsonl" else content)
-    (carried.unfinished if unfinished else carried.finished).append(run_id)
+            shutil.copyfile(path, target)
+    if unfinished:
+        carried.unfinished.append(run_id)
+    else:
+        carried.finished.append(run_id)
 
 
 def _pull_run(theirs: Path, ours: Path) -> bool:
@@ -113,11 +115,11 @@ def _pull_run(theirs: Path, ours: Path) -> bool:
     for path in carried_files(theirs):  # a run's sessions come last: without them there is no run yet
         content = path.read_bytes()
         target = ours / path.relative_to(theirs)
-        is_session = path.parent.name == SESSIONS
         if target.exists():
-            there = target.read_bytes()
-            grows = is_session and content.startswith(complete(there))
-            if content == there or not (grows or (is_newer and not is_session)):
+            may_replace = is_newer
+            if path.parent.name == SESSIONS:
+                may_replace = content.startswith(complete_lines(target))
+            if not may_replace or content == target.read_bytes():
                 continue
         target.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write_bytes(target, content, sync=True)

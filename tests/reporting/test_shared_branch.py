@@ -331,8 +331,12 @@ def _push_process(site: Path) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("hook", "text", "said"),
     [
-        ("pre-receive", "GitLab: You are not allowed to push code to this project.", "this user may not push there"),
-        ("update", "GitLab: You are not allowed to push code to protected branches.", "this user may not push there"),
+        ("pre-receive", "GitLab: You are not allowed to push code to this project.", "ask for the right to push there"),
+        (
+            "update",
+            "You are not allowed to push code to protected branches.",
+            "ask for the right to push there",
+        ),
     ],
 )
 def test_a_server_that_refuses_is_named_with_what_to_do(
