@@ -55,14 +55,12 @@ def bring(source: Path, target: Path, *, details: bool) -> Brought:
             missing[name] = content
         elif not there.startswith(content):
             brought.differing.append(name)
-    # The run.json's were read last and are written first: no line refers to one that is not there yet.
+    # The run.json's were read last and are written first: no line refers to one that is not there yet. Nothing is
+    # flushed: what a power failure leaves empty or short, the next command brings again.
     for name, content in reversed(missing.items()):
-        month = name.partition("/")[0]
-        make_month(target, month)
+        make_month(target, name.partition("/")[0])
         mode = 0o200 | target.stat().st_mode & 0o444
-        atomic_file.write_bytes(target / name, content, sync=True, mode=mode)
-    for month in {name.partition("/")[0] for name in missing}:
-        atomic_file.sync_folder(target / month)
+        atomic_file.write_bytes(target / name, content, mode=mode)
     brought.new = len(missing)
     return brought
 
