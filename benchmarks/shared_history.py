@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import shlex
 import shutil
 import subprocess
@@ -78,6 +79,7 @@ def main() -> int:
     nights = sessions_by_night(options.year / "history")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         server = Server(folder)
         history = folder / "history"
         pushes = [push_night(server, history, night, paths) for night, paths in sorted(nights.items())]
@@ -85,9 +87,11 @@ def main() -> int:
         print(f"{len(nights)} nights, {lines:,} lines, {size_of(history)} in {count_files(history):,} files")
         show("push, of the first nights", pushes[:SHOWN])
         show("push, of the last nights", pushes[-SHOWN:])
+        shutil.rmtree(folder / "cache")  # as on a machine that has no clone yet
         show("pull into an empty folder", [pull(server, folder / "empty")])
         print(f"  which then has {count_files(folder / 'empty')} files of {size_of(folder / 'empty')}")
         show("pull again", [pull(server, folder / "empty")])
+        print(f"  the clone that is kept has {size_of(folder / 'cache')}")
         for depth in (["--depth=1"], []):
             clone = folder / f"clone{len(depth)}"
             words = ["git", "clone", "-q", *depth, "-b", "bench-history", f"file://{server.path}", str(clone)]
