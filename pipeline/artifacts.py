@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FILE_BYTES = 1_000_000
-"""A CI server refuses an archive that is too large, and then nothing of it is kept: a night has a hundred files."""
+"""So much of a file: a CI server refuses an archive that is too large, and then keeps nothing of it."""
 
 
 def copy_evidence(run_folder: Path, target: Path) -> None:
-    """Copy a run's folder: records, scripts, and of each log at most the end. An earlier copy of it is replaced."""
+    """Copy a run's folder: records, scripts, of each log the end. An earlier copy is replaced."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(run_folder, target, ignore=_no_evidence, copy_function=_copy_end)
 

@@ -47,7 +47,7 @@ def submit(job: BenchJob) -> int:
 
 
 def measure(job: BenchJob) -> int:
-    """Submit this pipeline's run, wait for it, and write the comment. Nothing is kept in the history.
+    """Submit this pipeline's run, wait for it, and write the comment. The history keeps nothing.
 
     A merge request's numbers are compared with the history, and are no part of it: what is proposed is not what runs.
     So the run is in no folder in which a fetch would find it.
@@ -63,7 +63,7 @@ def measure(job: BenchJob) -> int:
 
 
 def fetch(job: BenchJob) -> int:
-    """Read the results of the runs that are unfinished, the oldest first; all of them share the time of BENCH_WAIT."""
+    """Read the results of the unfinished runs, the oldest first. They share the time of BENCH_WAIT."""
     deadline = time.monotonic() + job.wait_s
     _refuse_lost_processes(job)
     _pull(job)
@@ -80,7 +80,7 @@ def fetch(job: BenchJob) -> int:
 
 
 def cancel(job: BenchJob) -> int:
-    """Cancel the jobs of the runs that are unfinished, and end these runs. Their finished jobs keep their results."""
+    """Cancel the jobs of the unfinished runs, and end these runs. Finished jobs keep their results."""
     _pull(job)
     run_ids = _meant(job)
     if not run_ids:
@@ -173,7 +173,7 @@ def _session(job: BenchJob, step: str, run_id: str, words: Sequence[str]) -> int
 
 
 def _keep_evidence(job: BenchJob, run_id: str) -> None:
-    """Copy what a run has left into the artifacts. The results are pushed also where that fails, as on a full disk."""
+    """Copy what a run has left into the artifacts. Where that fails, its results are pushed all the same."""
     if not (job.runs / run_id).is_dir():
         return
     try:
@@ -252,7 +252,7 @@ def _say_pending(run_ids: Sequence[str], codes: Sequence[int]) -> None:
 
 
 def _pull(job: BenchJob) -> None:
-    """Bring what the branch has. Raises RefusedError: without the history the gate would compare with nothing."""
+    """Bring what the branch has. Raises RefusedError: without it the gate would compare with nothing."""
     if job.branch is None:
         return
     for folder in (job.history, job.runs):
@@ -310,7 +310,7 @@ def _branch(job: BenchJob) -> list[str]:
 
 
 def _finish(job: BenchJob, code: int) -> int:
-    """Push what the runs have left. Returns the CI job's exit code, in which a failed test hides a failed push."""
+    """Push what the runs have left. Returns the CI job's exit code; a failed test hides a failed push."""
     if _push(job) or code not in (0, PENDING):
         return code
     return REFUSED

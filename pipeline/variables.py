@@ -49,7 +49,7 @@ CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "PAGES": _one_of("true", "false"),
     }
 )
-"""By the name of a variable without its prefix, the pattern of its value, and in words. An empty value is as none."""
+"""By the name of a variable, the pattern of its value, and in words. An empty value is as none."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
     """Read the variables of a CI job.
 
     Raises:
-        RefusedError: a variable is unknown or has a value of another type. The text names all such variables.
+        RefusedError: variables are unknown or have values of another type. The text names all.
     """
     given = {name.removeprefix(PREFIX): value for name, value in environ.items() if name.startswith(PREFIX) and value}
     _refuse_wrong(given)
