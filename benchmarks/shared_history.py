@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import shlex
 import shutil
 import subprocess
@@ -26,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from platforms.output import format_size
 from reporting.shared_branch import history_files
+from reporting.shared_branch.branch import SharedBranch
 from reporting.shared_branch.remote import Remote
-from reporting.shared_branch.squashed import SquashedBranch
 
 SHOWN = 30  # nights at the beginning and at the end, of which the median is shown
 COUNTING = """#!/bin/sh
@@ -78,6 +79,7 @@ def main() -> int:
     nights = sessions_by_night(options.year / "history")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         server = Server(folder)
         history = folder / "history"
         pushes = [push_night(server, history, night, paths) for night, paths in sorted(nights.items())]
@@ -85,9 +87,11 @@ def main() -> int:
         print(f"{len(nights)} nights, {lines:,} lines, {size_of(history)} in {count_files(history):,} files")
         show("push, of the first nights", pushes[:SHOWN])
         show("push, of the last nights", pushes[-SHOWN:])
+        shutil.rmtree(folder / "cache")  # as on a machine that has no clone yet
         show("pull into an empty folder", [pull(server, folder / "empty")])
         print(f"  which then has {count_files(folder / 'empty')} files of {size_of(folder / 'empty')}")
         show("pull again", [pull(server, folder / "empty")])
+        print(f"  the clone that is kept has {size_of(folder / 'cache')}")
         for depth in (["--depth=1"], []):
             clone = folder / f"clone{len(depth)}"
             words = ["git", "clone", "-q", *depth, "-b", "bench-history", f"file://{server.path}", str(clone)]
@@ -116,19 +120,20 @@ def push_night(server: Server, history: Path, night: datetime.date, paths: list[
         month.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, month)
     begin, before = time.monotonic(), server.counted()
-    local = history_files.local_files(history, details=False, problems=[])
-    first_month = history_files.first_month_of_sessions(night)
-    branch = SquashedBranch(server.remote)
-    branch.change(lambda tree: history_files.to_push(tree, local, first_month).files, f"the night of {night}\n")
+
+    def write(folder: Path) -> None:
+        history_files.bring(history, folder / history_files.FOLDER, details=False)
+
+    SharedBranch(server.remote).change(write, f"the night of {night}")
     return cost(server, begin, before)
 
 
 def pull(server: Server, history: Path) -> Cost:
     """Pull as `python -m reporting pull` does."""
     begin, before = time.monotonic(), server.counted()
-    local = history_files.local_files(history, details=False, problems=[])
-    with SquashedBranch(server.remote).read() as tree:
-        history_files.write(history, history_files.to_pull(tree, local, details=False))
+    with SharedBranch(server.remote).read() as folder:
+        assert folder is not None
+        history_files.bring(folder / history_files.FOLDER, history, details=False)
     return cost(server, begin, before)
 
 

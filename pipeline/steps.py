@@ -6,7 +6,6 @@ the step could not be done.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipeline import child
-from pipeline.artifacts import copy_evidence, copy_records
+from pipeline.artifacts import copy_evidence
 from pipeline.child import SessionMark, run_module
 from pipeline.variables import BenchJob
 from platforms import checkout
@@ -25,13 +24,10 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from platforms.rundir import session_history
 from platforms.schedulers import backend_of
-from reporting.gitlab import token as gitlab_token
-from reporting.history import reader
 
 PENDING = 75
 FAILED = 1
 REFUSED = 2
-DAY_S = 86_400.0
 ENDS_IN_S = 120.0
 """A session that is asked to end cancels its jobs and looks whether they are gone; then it is killed."""
 CANCEL_TRIES_S = 90.0
@@ -47,11 +43,11 @@ def submit(job: BenchJob) -> int:
     if not _has_record(job, job.run_id):
         return code  # pytest has refused to begin, and its message stays the last one
     _say_pending([job.run_id], [code])
-    return _finish(job, code, [job.run_id])
+    return _finish(job, code)
 
 
 def measure(job: BenchJob) -> int:
-    """Submit this pipeline's run and wait for it, then comment on the merge request. Nothing is kept in the history.
+    """Submit this pipeline's run, wait for it, and write the comment. The history keeps nothing.
 
     A merge request's numbers are compared with the history, and are no part of it: what is proposed is not what runs.
     So the run is in no folder in which a fetch would find it.
@@ -67,7 +63,7 @@ def measure(job: BenchJob) -> int:
 
 
 def fetch(job: BenchJob) -> int:
-    """Read the results of the runs that are unfinished, the oldest first; all of them share the time of BENCH_WAIT."""
+    """Read the results of the unfinished runs, the oldest first. They share the time of BENCH_WAIT."""
     deadline = time.monotonic() + job.wait_s
     _refuse_lost_processes(job)
     _pull(job)
@@ -80,11 +76,11 @@ def fetch(job: BenchJob) -> int:
         words = [f"--resume={run_id}", *_places(job), "--on-interrupt=detach"]
         codes.append(_session(job, "fetch", run_id, [*words, *_wait(wait_s)]))
     _say_pending(run_ids, codes)
-    return _finish(job, _worst([*codes, _missing_night(job, time.time())]), run_ids)
+    return _finish(job, _worst(codes))
 
 
 def cancel(job: BenchJob) -> int:
-    """Cancel the jobs of the runs that are unfinished, and end these runs. Their finished jobs keep their results."""
+    """Cancel the jobs of the unfinished runs, and end these runs. Finished jobs keep their results."""
     _pull(job)
     run_ids = _meant(job)
     if not run_ids:
@@ -93,7 +89,7 @@ def cancel(job: BenchJob) -> int:
     for run_id in run_ids:
         codes.append(run_module("platforms", ["cancel", run_id, *_run_places(job)]))
         _keep_evidence(job, run_id)
-    return _finish(job, max(codes, default=0), run_ids)
+    return _finish(job, max(codes, default=0))
 
 
 def cleanup(job: BenchJob, status: str) -> int:
@@ -118,7 +114,7 @@ def cleanup(job: BenchJob, status: str) -> int:
         code = _cancel_killed(job, mark.run_id)
     if code == 0:
         SessionMark.remove(job.kept)
-    return code if mark.step == "measure" else _finish(job, code, [mark.run_id])
+    return code if mark.step == "measure" else _finish(job, code)
 
 
 def check(job: BenchJob) -> int:
@@ -153,12 +149,8 @@ def _metrics(job: BenchJob) -> int:
 
 
 def _comment(job: BenchJob) -> int:
-    """Write the platform's comment on the merge request; without a token, into the artifacts. Returns the exit code."""
-    words = [job.platform, "--name", job.platform]
-    if not os.environ.get(gitlab_token.VARIABLE):
-        print(f"{gitlab_token.VARIABLE} is not set here, so the comment is in the artifacts alone", flush=True)
-        words += ["-o", str(job.out / f"comment-{job.platform}.md")]
-    return _reporting("comment", job, *words)
+    """Write the platform's comment into the artifacts. Returns the exit code."""
+    return _reporting("comment", job, job.platform, "-o", str(job.out / f"comment-{job.platform}.md"))
 
 
 # --- a session -------------------------------------------------------------------------------------------------------
@@ -181,7 +173,7 @@ def _session(job: BenchJob, step: str, run_id: str, words: Sequence[str]) -> int
 
 
 def _keep_evidence(job: BenchJob, run_id: str) -> None:
-    """Copy what a run has left into the artifacts. The results are pushed also where that fails, as on a full disk."""
+    """Copy what a run has left into the artifacts. Where that fails, its results are pushed all the same."""
     if not (job.runs / run_id).is_dir():
         return
     try:
@@ -256,27 +248,11 @@ def _say_pending(run_ids: Sequence[str], codes: Sequence[int]) -> None:
         print(f"PENDING: a later pipeline with BENCH_STEP=fetch reads {', '.join(pending)}", flush=True)
 
 
-def _missing_night(job: BenchJob, now_s: float) -> int:
-    """PENDING, with a warning, for a scheduled fetch if no pipeline has submitted on the platform for a day; else 0."""
-    if not job.scheduled:
-        return 0
-    for entry in reader.read(job.history):
-        if entry.key.run_id.endswith(f"-{job.platform}") and (entry.key.submitted_s or 0.0) > now_s - DAY_S:
-            return 0
-    print(
-        f"warning: no pipeline has submitted on {job.platform} in the last 24 hours. Is the schedule that submits "
-        "active, and how did its last pipeline end? (Build > Pipeline schedules)",
-        file=sys.stderr,
-        flush=True,
-    )
-    return PENDING
-
-
 # --- the history and the runs ----------------------------------------------------------------------------------------
 
 
 def _pull(job: BenchJob) -> None:
-    """Bring what the branch has. Raises RefusedError: without the history the gate would compare with nothing."""
+    """Bring what the branch has. Raises RefusedError: without it the gate would compare with nothing."""
     if job.branch is None:
         return
     for folder in (job.history, job.runs):
@@ -308,28 +284,19 @@ def _try_push(job: BenchJob) -> None:
         )
 
 
-def _push(job: BenchJob, run_ids: Sequence[str]) -> bool:
-    """Keep the history, and carry the unfinished runs. Returns False where that failed; the artifacts have it then."""
+def _push(job: BenchJob) -> bool:
+    """Keep the history, and carry the unfinished runs. Returns False where that failed.
+
+    The artifacts have the history then. The unfinished runs are as they were: their CI job is started again.
+    """
     if job.branch is None or not (job.carries_runs or _has_lines(job)):
         return True
     if _reporting("push", job, *_branch(job)) == 0:
         return True
-    kept = job.out / "not-pushed"
-    try:
-        shutil.copytree(job.history, kept / "history", dirs_exist_ok=True)
-        if job.carries_runs:
-            for run_id in run_ids:
-                copy_records(job.runs / run_id, kept / "runs" / run_id)
-    except OSError as error:
-        print(f"warning: the artifacts have not all that was not pushed: {_why(error)}", file=sys.stderr, flush=True)
-    print(f"What was not pushed is in the artifacts, in {kept.name}: docs/ci.md says how to push it", flush=True)
+    kept = job.out / "not-pushed/history"
+    shutil.copytree(job.history, kept, dirs_exist_ok=True)
+    print(f"What was not pushed is in the artifacts, in {kept.parent.name}: docs/ci.md says how to push it", flush=True)
     return False
-
-
-def _why(error: OSError) -> str:
-    """The first reason of several: shutil.copytree raises a list of them."""
-    reasons = error.args[0] if isinstance(error, shutil.Error) else None
-    return str(reasons[0][2]) if reasons else str(error)
 
 
 def _has_lines(job: BenchJob) -> bool:
@@ -342,9 +309,9 @@ def _branch(job: BenchJob) -> list[str]:
     return ["--branch", job.branch, *runs]
 
 
-def _finish(job: BenchJob, code: int, run_ids: Sequence[str]) -> int:
-    """Push what these runs have left. Returns the CI job's exit code, in which a failed test hides a failed push."""
-    if _push(job, run_ids) or code not in (0, PENDING):
+def _finish(job: BenchJob, code: int) -> int:
+    """Push what the runs have left. Returns the CI job's exit code; a failed test hides a failed push."""
+    if _push(job) or code not in (0, PENDING):
         return code
     return REFUSED
 

@@ -7,7 +7,7 @@ systems have no types, so they are checked here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,61 +18,38 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 
 PREFIX = "BENCH_"
-SIZES = ("smoke", "quick", "subset", "full")
-GATES = ("on", "off", "require")
-STEPS = ("all", "submit", "fetch", "cancel")
+
+_NAME = (r"[a-z][a-z0-9_]*", "the name of a platform: small letters, digits and _")
+_ANY = (r"(?s).*", "any text")
+_FOLDER = (r"/.+", "an absolute folder")
 
 
-def _any(text: str) -> None:
-    del text
+def _one_of(*words: str) -> tuple[str, str]:
+    return "|".join(words), f"one of {', '.join(words)}"
 
 
-def _one_of(*words: str) -> Callable[[str], None]:
-    def check(text: str) -> None:
-        if text not in words:
-            raise ValueError(f"it is one of {', '.join(words)}")
-
-    return check
-
-
-def _matches(pattern: str, meaning: str) -> Callable[[str], None]:
-    def check(text: str) -> None:
-        if not re.fullmatch(pattern, text, re.ASCII):
-            raise ValueError(f"it is {meaning}")
-
-    return check
-
-
-def _time(text: str) -> None:
-    if text != "0":
-        seconds_of(text)
-
-
-_NAME = _matches(r"[a-z][a-z0-9_]*", "the name of a platform: small letters, digits and _")
-_FOLDER = _matches(r"[^\0\n]+", "a folder")
-_RUN = _matches(r"\w[\w.=+-]{0,99}", "a run's id: letters, digits and . _ = + -")
-CHECKS: Mapping[str, Callable[[str], None]] = MappingProxyType(
+CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "PLATFORM": _NAME,
         "JOB_PLATFORM": _NAME,
         "ONLY": _NAME,
-        "SITE": _FOLDER,
-        "MARKS": _any,
-        "TESTS": _any,
-        "SIZE": _one_of("default", *SIZES),
-        "WAIT": _time,
-        "GATE": _one_of(*GATES),
-        "HISTORY": _matches(r"/.+|\w[\w./-]*", "an absolute folder, or the name of a branch"),
-        "RUNS": _matches(r"/.+", "an absolute folder"),
-        "STEP": _one_of(*STEPS),
-        "RUN": _RUN,
-        "SUITE": _any,
-        "SUITE_VERSION": _any,
+        "SITE": _ANY,
+        "MARKS": _ANY,
+        "TESTS": _ANY,
+        "SIZE": _one_of("default", "smoke", "quick", "subset", "full"),
+        "WAIT": (r"0|(\d+h)?(\d+m)?(\d+s)?|(\d+-)?\d+:[0-5]\d:[0-5]\d", "a time: 0, 5m, 1h, 1:30:00"),
+        "GATE": _one_of("on", "off", "require"),
+        "HISTORY": (r"/.+|\w[\w./-]*", "an absolute folder, or the name of a branch"),
+        "RUNS": _FOLDER,
+        "STEP": _one_of("all", "submit", "fetch", "cancel"),
+        "RUN": (r"\w[\w.=+-]{0,99}", "a run's id: letters, digits and . _ = + -"),
+        "SUITE": _ANY,
+        "SUITE_VERSION": _ANY,
         "MERGE_REQUESTS": _one_of("never", "check", "manual"),
         "PAGES": _one_of("true", "false"),
     }
 )
-"""The variables without their prefix, and what checks the value of each. An empty value is as none."""
+"""By the name of a variable, the pattern of its value, and in words. An empty value is as none."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +79,6 @@ class BenchJob:
     """The only run that is meant; None: all that are unfinished."""
     only: str | None
     """The only platform whose jobs do something; None: all."""
-    scheduled: bool
-    """A schedule of GitLab has started the pipeline."""
 
     @property
     def out(self) -> Path:
@@ -125,7 +100,7 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
     """Read the variables of a CI job.
 
     Raises:
-        RefusedError: a variable is unknown or has a value of another type. The text names all such variables.
+        RefusedError: variables are unknown or have values of another type. The text names all.
     """
     given = {name.removeprefix(PREFIX): value for name, value in environ.items() if name.startswith(PREFIX) and value}
     _refuse_wrong(given)
@@ -175,7 +150,6 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
         carries_runs="RUNS" not in given,
         run=given.get("RUN"),
         only=given.get("ONLY"),
-        scheduled=environ.get("CI_PIPELINE_SOURCE") == "schedule",
     )
 
 
@@ -186,9 +160,8 @@ def _refuse_wrong(given: Mapping[str, str]) -> None:
         if name not in CHECKS:
             wrong.append(f"{PREFIX}{printable(name)}: there is no such variable {nearest(PREFIX + name, known)}")
             continue
-        try:
-            CHECKS[name](value)
-        except ValueError as error:
-            wrong.append(f"{PREFIX}{name}: {value!r}: {error}")
+        pattern, meaning = CHECKS[name]
+        if not re.fullmatch(pattern, value, re.ASCII):
+            wrong.append(f"{PREFIX}{name}: {value!r}: it is {meaning}")
     if wrong:
         raise RefusedError("\n".join([*wrong, "Nothing was submitted. docs/ci.md lists the variables"]))

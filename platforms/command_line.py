@@ -29,6 +29,9 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: python -m reporting table --anchors; all published numbers stand in the files of reporting/anchors/"
     ),
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
+    ("python -m reporting", "comment", "--name"): (
+        "GitLab is not asked any more: type python -m reporting comment --print, and send the text (docs/ci.md)"
+    ),
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",
 }
 

@@ -66,7 +66,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "pause": Command("pause", "skip a platform or a test until a day", add_history, group=ANSWER),
         "answers": Command("answers", "list what people have answered", group=ANSWER),
         "comment": Command(
-            "comment", "write the verdict as a comment on this pipeline's merge request", add_history, group=SHARE
+            "comment", "write the verdict as the text of a comment on a merge request", add_history, group=SHARE
         ),
         "pull": Command(
             "pull", "add the history in a branch of a git repository to the one here", add_history, group=SHARE

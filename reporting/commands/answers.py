@@ -11,7 +11,6 @@ from platforms.rundir.accepted_runs import FOLDER
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
 from reporting.gate.explanation import percent
-from reporting.references import kept_in_git
 from reporting.references.answer_file import Answer, kind_of, subject_of
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
 
@@ -31,15 +30,10 @@ def main(options: argparse.Namespace) -> int:
     wanted = options.subject or ""
     in_force: dict[str, list[str]] = {}
     over: dict[str, list[str]] = {}
-    approvals = kept_in_git.approvals(opened.folder / FOLDER) if references.paths else {}
     for answer in _all(references):
         if wanted not in subject_of(answer):
             continue
-        author = f"{answer.author.by}, {answer.author.at:%Y-%m-%d}"
-        approval = approvals.get(references.paths[answer].resolve())
-        if approval is not None:
-            author += f"; {approval}"
-        line = f"{kind_of(answer)}: {_text(answer)} ({author})"
+        line = f"{kind_of(answer)}: {_text(answer)} ({answer.author.by}, {answer.author.at:%Y-%m-%d})"
         why_not = _why_not(answer, references, now.date(), answering.night_at(opened, now))
         if why_not:
             over.setdefault(subject_of(answer), []).append(f"{line} {why_not}")

@@ -10,7 +10,7 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite
-from reporting.commands.shared_history import commit_author, report
+from reporting.commands.shared_history import commit_author
 from reporting.references.answer_file import Answer
 from reporting.references.answers import Acceptance, Acknowledgement
 from reporting.references.proposal import Proposal, propose
@@ -36,7 +36,7 @@ def give(opened: OpenedSite, answer: Answer, options: argparse.Namespace, title:
         title: of the merge request.
         lines: what was printed of the answer, with the numbers before and after.
 
-    Raises RefusedError, AwayError.
+    Raises RefusedError.
     """
     if not options.merge_request:
         for option in ("remote", "target"):
@@ -46,10 +46,9 @@ def give(opened: OpenedSite, answer: Answer, options: argparse.Namespace, title:
         return
     remote = remote_of(options.remote, opened.folder)
     repository_of(opened.folder)
-    prefix = git.run(["rev-parse", "--show-prefix"], folder=opened.folder).decode().strip()
+    prefix = git.run(["rev-parse", "--show-prefix"], folder=opened.folder).stdout.strip()
     proposal = Proposal(answer, printable(title), _description(answer, lines), prefix, commit_author())
-    proposed = propose(proposal, remote, options.target, report)
-    print(printable(proposed.said))
+    print(printable(propose(proposal, remote, options.target)))
 
 
 def _description(answer: Answer, lines: Sequence[str]) -> str:

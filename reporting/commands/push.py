@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import time
+from pathlib import Path
 
 from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.commands.opened_site import open_site
-from reporting.commands.shared_history import add_branch, bound_platforms, branch_of, counted, runs_of
+from reporting.commands.shared_history import add_branch, bound_platforms, branch_of, counted, mistakes, runs_of
 from reporting.history.place import refuse_missing
 from reporting.shared_branch import history_files, run_folders
-from reporting.shared_branch.history_files import Outcome
+from reporting.shared_branch.history_files import Brought
 from reporting.shared_branch.run_folders import CarriedRuns
-from reporting.shared_branch.scratch import Tree
 
 README = """\
-This branch is written by `python -m reporting push` of hpc-ml-bench. It has one commit, which each push replaces.
-history/ holds the lines of the history, runs/ the records of unfinished runs. `python -m reporting pull` reads them.
+This branch is written by `python -m reporting push` of hpc-ml-bench. history/ holds the lines of the history, runs/ the
+records of unfinished runs. `python -m reporting pull` reads them.
 """
-MESSAGE = "The history of the benchmarks [skip ci]\n"  # so that no pipeline begins because of it
+MESSAGE = "The history of the benchmarks [skip ci]"  # so that no pipeline begins because of it
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_branch(parser)
     parser.add_argument(
-        "--try",
-        dest="tries",
-        action="store_true",
-        help="test the right to push: the branch's commit is replaced by one with the same files",
+        "--try", dest="tries", action="store_true", help="only test the right to push, by a commit without changes"
     )
 
 
@@ -40,48 +36,38 @@ def main(options: argparse.Namespace) -> int:
     refuse_missing(site.history, options.history, site.folder)
     branch = branch_of(options, site)
     if options.tries:
-        branch.change(lambda tree: {"README.md": README.encode()}, MESSAGE, always=True)
+        branch.change(lambda folder: None, MESSAGE, always=True)
         print(printable(f"{branch} can be pushed"))
         return 0
-    problems: list[str] = []
-    local = history_files.local_files(site.history, details=options.details, problems=problems)
-    first_month = history_files.first_month_of_sessions(datetime.datetime.now(datetime.UTC).date())
-    runs = runs_of(options) if options.runs else None
-    bound = bound_platforms(site) if options.runs else set()
-    if not local and runs is None:
-        raise RefusedError(f"{site.history}: the history is empty, so there is nothing to push ({site.why_empty()})")
-    outcome = Outcome()
+    runs = runs_of(options)
+    brought = Brought()
     carried = CarriedRuns()
 
-    def change(tree: Tree) -> dict[str, bytes | None]:
-        nonlocal outcome, carried
-        outcome = history_files.to_push(tree, local, first_month)
-        carried = CarriedRuns() if runs is None else run_folders.to_push(tree, runs, bound, time.time())
-        files = outcome.files | carried.files
-        return {"README.md": README.encode(), **files} if files else {}
+    def write(folder: Path) -> None:
+        nonlocal brought, carried
+        (folder / "README.md").write_text(README)
+        brought = history_files.bring(site.history, folder / history_files.FOLDER, details=options.details)
+        if options.runs:
+            carried = run_folders.push(runs, folder / run_folders.FOLDER, bound_platforms(site), time.time())
 
-    if branch.change(change, MESSAGE):
-        print(printable(f"pushed to {branch}: {_said(outcome, carried)}"))
+    if not options.runs and not any(site.history.glob("*/*.jsonl")):
+        raise RefusedError(f"{site.history}: the history is empty, so there is nothing to push ({site.why_empty()})")
+    if branch.change(write, MESSAGE):
+        print(printable(f"pushed to {branch}: {_said(brought, carried)}"))
     else:
         print(printable(f"{branch} has all of it already"))
-    if runs is not None and not carried.runs and not carried.said:
+    if options.runs and not carried.unfinished and not carried.said:
         print(printable(f"no run in {runs} is unfinished"))
     for sentence in carried.said:
         print(printable(sentence))
-    return print_errors([*problems, *map(printable, outcome.problems)])
+    return print_errors(mistakes(brought, branch, site))
 
 
-def _said(outcome: Outcome, carried: CarriedRuns) -> str:
+def _said(brought: Brought, carried: CarriedRuns) -> str:
     """What a push has added, in a few words."""
-    parts = []
-    if outcome.new:
-        parts.append(counted(outcome.new, "new file"))
-    if outcome.lines:
-        parts.append(f"{counted(outcome.lines, 'new line')} of past months")
-    if carried.runs:
-        parts.append(f"{counted(len(carried.runs), 'unfinished run')} ({', '.join(carried.runs)})")
+    parts = [counted(brought.new, "new file")]
+    if carried.unfinished:
+        parts.append(f"{counted(len(carried.unfinished), 'unfinished run')} ({', '.join(carried.unfinished)})")
     if carried.finished:
         parts.append(f"{counted(len(carried.finished), 'run')} that ended")
-    if outcome.problems and not parts:
-        parts.append("what was edited stands beside what was there")
-    return ", ".join(parts) or "past months are joined, runs that ended are removed"
+    return ", ".join(parts)

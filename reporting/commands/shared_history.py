@@ -10,13 +10,15 @@ from pathlib import Path
 
 from platforms import checkout
 from platforms.job import RefusedError
+from platforms.printable import printable
 from platforms.schedulers import backend_of
 from reporting.commands.answering import login_name
 from reporting.commands.opened_site import OpenedSite
 from reporting.shared_branch import git
+from reporting.shared_branch.branch import DEFAULT_BRANCH, SharedBranch
 from reporting.shared_branch.git import GitError
+from reporting.shared_branch.history_files import Brought
 from reporting.shared_branch.remote import DEFAULT_REMOTE, remote_of
-from reporting.shared_branch.squashed import DEFAULT_BRANCH, SquashedBranch
 
 
 def add_branch(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +34,9 @@ def add_branch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs-dir", metavar="DIR", help="the folder of runs, as pytest's option says it")
 
 
-def branch_of(options: argparse.Namespace, site: OpenedSite) -> SquashedBranch:
+def branch_of(options: argparse.Namespace, site: OpenedSite) -> SharedBranch:
     """The branch that is meant. Raises RefusedError."""
-    return SquashedBranch(remote_of(options.remote, site.folder), options.branch, commit_author(), report=report)
+    return SharedBranch(remote_of(options.remote, site.folder), options.branch, commit_author(), report=report)
 
 
 def runs_of(options: argparse.Namespace) -> Path:
@@ -58,6 +60,16 @@ def counted(number: int, one: str) -> str:
     return f"{number} {one}" if number == 1 else f"{number} {one}s"
 
 
+def mistakes(brought: Brought, branch: SharedBranch, site: OpenedSite) -> list[str]:
+    """What a person should look at, a sentence for each file."""
+    said = [
+        f"{site.history / name} has other lines than this file in {branch}: a person has edited one of them. Rename "
+        "yours, and both are kept; a line that is in both counts once"
+        for name in brought.differing
+    ]
+    return [printable(sentence) for sentence in (*brought.problems, *said)]
+
+
 def commit_author() -> tuple[str, str]:
     """Who makes the commit: as git knows this person, or the user of the pipeline."""
     login = login_name()
@@ -68,7 +80,7 @@ def commit_author() -> tuple[str, str]:
 
 def _configured(key: str) -> str:
     try:
-        return git.run(["config", "--get", key]).decode(errors="replace").strip()
+        return git.run(["config", "--get", key]).stdout.strip()
     except GitError:
         return ""
 

@@ -28,22 +28,16 @@ _REFERENCE = re.compile(r"([@#!~$%&^])(?=[\w\"])|(:)(?=\w+:)")
 _JOINER = "\N{WORD JOINER}"  # takes no room; behind it GitLab sees no name of a person and no number of an issue
 
 
-def marker(name: str) -> str:
-    """The first line of the comment, which is not shown. Later pipelines find the comment by it."""
-    return f"<!-- hpc-ml-bench: {re.sub(r'[^A-Za-z0-9_.]+', '-', name)} -->"
-
-
-def comment(report: ReportData, name: str, links: Mapping[str, str]) -> str:
+def comment(report: ReportData, links: Mapping[str, str]) -> str:
     """The comment as GitLab's Markdown.
 
     Args:
-        name: of the comment, which sets it apart from others on the same merge request.
         links: addresses by the words that are shown for them.
     """
     urgent = [test for test in report.tests if test.condition in URGENT]
     others = [test for test in report.tests if test.condition not in URGENT]
     shown, more = report.incidents[:INCIDENTS], report.incidents[INCIDENTS:]
-    lines = [marker(name), f"### {_symbol(report)} {escaped(report.headline)}", ""]
+    lines = [f"### {_symbol(report)} {escaped(report.headline)}", ""]
     for incident in shown:
         lines += _incident(incident)
     if urgent:

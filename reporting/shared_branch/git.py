@@ -1,4 +1,4 @@
-"""Runs git for a program: no question to a person, no hook and no setting of another repository, no secret in sight."""
+"""Runs git for a program: no question to a person, no setting for another repository, no secret in sight."""
 
 from __future__ import annotations
 
@@ -26,27 +26,23 @@ _OF_ANOTHER_REPOSITORY = (
     "GIT_QUARANTINE_PATH",
     "GIT_SHALLOW_FILE",
 )
+_NOISE = ("To ", "Done", "hint:", "Please make sure you have", "and the repository exists", "warning:")
 
 
-class GitError(Exception):
-    """A git command has failed. `said` is what it printed, without secrets."""
+class GitError(RefusedError):
+    """A git command has failed.
+
+    Attributes:
+        said: what it printed, without secrets.
+        sentence: the lines of it that say why, in one line of text.
+    """
 
     def __init__(self, said: str) -> None:
         self.said = said
-        super().__init__(said)
-
-    @property
-    def sentence(self) -> str:
-        """The lines that say why, in one line of text."""
-        lines = [line.strip() for line in self.said.splitlines()]
-        useful = [re.sub(r"^(remote|fatal|error): *", "", line) for line in lines if line and not _is_noise(line)]
-        return printable("; ".join(dict.fromkeys(filter(None, useful))))[:400]
-
-
-def _is_noise(line: str) -> bool:
-    return line.startswith(
-        ("To ", "Done", "hint:", "Please make sure you have", "and the repository exists", "warning:")
-    )
+        lines = [line.strip() for line in said.splitlines() if not line.strip().startswith(_NOISE)]
+        useful = [re.sub(r"^(remote|fatal|error): *", "", line) for line in lines]
+        self.sentence = printable("; ".join(dict.fromkeys(filter(None, useful))))[:400]
+        super().__init__(f"git: {self.sentence}")
 
 
 def run(
@@ -55,44 +51,27 @@ def run(
     folder: Path | None = None,
     config: Iterable[tuple[str, str]] = (),
     secrets: Iterable[str] = (),
-    content: bytes | None = None,
-) -> bytes:
-    """Run git and return what it prints.
+) -> subprocess.CompletedProcess[str]:
+    """Run git. `stdout` is what it prints; on `stderr` it also says what a server has answered.
 
     Args:
         words: what is typed after `git`. Everybody on this machine can read them while it runs: they hold no secret.
         folder: in which it runs.
         config: settings, which reach git through its environment and no file.
         secrets: texts that are hidden in what a GitError says.
-        content: for its standard input.
 
     Raises:
         GitError: it fails, or takes longer than GIT_S.
         RefusedError: git is not installed.
     """
-    return _done(words, folder, config, secrets, content).stdout
-
-
-def talk(words: Sequence[str], folder: Path, config: Iterable[tuple[str, str]], secrets: Iterable[str]) -> str:
-    """Run git and return what it and the server say, as `run` does."""
-    secrets = tuple(secrets)
-    return without(secrets, _done(words, folder, config, secrets, None).stderr.decode(errors="replace"))
-
-
-def _done(
-    words: Sequence[str],
-    folder: Path | None,
-    config: Iterable[tuple[str, str]],
-    secrets: Iterable[str],
-    content: bytes | None,
-) -> subprocess.CompletedProcess[bytes]:
-    command = ["git", *(["-C", str(folder)] if folder is not None else []), *words]
     try:
         done = subprocess.run(
-            command,
-            input=content,
-            stdin=subprocess.DEVNULL if content is None else None,
+            ["git", *words],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",  # paths are bytes
             timeout=GIT_S,
             check=False,
             env=environment(config),
@@ -102,8 +81,7 @@ def _done(
     except FileNotFoundError:
         raise RefusedError("git is not installed, or not in PATH (install it, as in apt install git)") from None
     if done.returncode:
-        said = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
-        raise GitError(without(secrets, said) or f"git {words[0]} ended with {done.returncode}")
+        raise GitError(without(secrets, f"{done.stderr}\n{done.stdout}") or f"git {words[0]}: {done.returncode}")
     return done
 
 
@@ -113,8 +91,7 @@ def environment(config: Iterable[tuple[str, str]], environ: Mapping[str, str] = 
     ours |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
     if not os.isatty(0):  # a person at a terminal may be asked for the passphrase of a key
         ours.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
-    first = int(ours.get("GIT_CONFIG_COUNT") or 0)
-    count = first
+    count = int(ours.get("GIT_CONFIG_COUNT") or 0)
     for key, value in config:
         ours[f"GIT_CONFIG_KEY_{count}"] = key
         ours[f"GIT_CONFIG_VALUE_{count}"] = value

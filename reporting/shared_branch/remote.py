@@ -12,10 +12,11 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from platforms.job import RefusedError
-from reporting.gitlab import token as gitlab_token
 from reporting.shared_branch import git
 from reporting.shared_branch.git import GitError
 
+TOKEN = "HPC_ML_BENCH_GITLAB_TOKEN"  # the variable with an access token of the project, of scope write_repository
+JOB_TOKEN = "CI_JOB_TOKEN"  # the variable with the token of a CI job, which pushes if the project allows that
 DEFAULT_REMOTE = "origin"
 JOB_USER = "gitlab-ci-token"  # the user's name that goes with CI_JOB_TOKEN
 # Settings of a person's repository that say how a server is reached.
@@ -52,7 +53,7 @@ def repository_of(folder: Path) -> Path:
     if not folder.is_dir():
         raise RefusedError(f"{folder}: there is no such folder (--site=DIR names the site's)")
     try:
-        top = Path(os.fsdecode(git.run(["rev-parse", "--show-toplevel"], folder=folder)).rstrip("\n"))
+        top = Path(git.run(["rev-parse", "--show-toplevel"], folder=folder).stdout.rstrip("\n"))
     except GitError as error:
         if "dubious ownership" in error.said:
             raise RefusedError(
@@ -82,37 +83,33 @@ def remote_of(typed: str | None, folder: Path, environ: Mapping[str, str] = os.e
 
     Raises RefusedError.
     """
-    if typed is not None and _is_place(typed):
-        return _with_token(str(Path(typed).absolute()) if Path(typed).is_dir() else typed, (), environ)
+    if typed is not None and Path(typed).is_dir():
+        return Remote(str(Path(typed).absolute()))
+    if typed is not None and re.search(r"/|^[\w.@-]+:", typed):  # a place, and no name of a remote
+        return _with_token(typed, (), environ)
     top = repository_of(folder)
     name = typed or DEFAULT_REMOTE
     try:
         if name.startswith("-"):
             raise GitError("")
-        url = git.run(["remote", "get-url", "--push", name], folder=top).decode(errors="replace").rstrip("\n")
+        url = git.run(["remote", "get-url", "--push", name], folder=top).stdout.rstrip("\n")
     except GitError:
-        known = git.run(["remote"], folder=top).decode(errors="replace").split()
-        there = f"it has {', '.join(known)}" if known else "it has none"
-        added = DEFAULT_REMOTE if name.startswith("-") else shlex.quote(name)
+        known = ", ".join(git.run(["remote"], folder=top).stdout.split())
         raise RefusedError(
-            f"{top}: there is no remote {name!r}, {there} (git -C {shlex.quote(str(top))} remote add {added} URL, or "
-            "--remote=URL)"
+            f"{top}: there is no remote {name!r}, it has {known or 'none'} "
+            f"(git -C {shlex.quote(str(top))} remote add {shlex.quote(name)} URL, or --remote=URL)"
         ) from None
     if not re.match(r"[\w+.-]+:", url):
         url = str((top / url).resolve())  # a path is relative to the top of the repository
     return _with_token(url, _connection_settings(top), environ)
 
 
-def _is_place(typed: str) -> bool:
-    return "://" in typed or "/" in typed or re.match(r"[\w.@-]+:", typed) is not None or Path(typed).is_dir()
-
-
 def _connection_settings(top: Path) -> tuple[tuple[str, str], ...]:
     try:
-        found = git.run(["config", "--local", "--includes", "-z", "--get-regexp", _CONNECTION], folder=top)
+        found = git.run(["config", "--local", "--includes", "-z", "--get-regexp", _CONNECTION], folder=top).stdout
     except GitError:  # there is none
         return ()
-    pairs = [entry.partition("\n") for entry in found.decode(errors="replace").split("\0") if entry]
+    pairs = [entry.partition("\n") for entry in found.split("\0") if entry]
     return tuple((key, value) for key, _, value in pairs)
 
 
@@ -124,12 +121,13 @@ def _with_token(url: str, config: tuple[tuple[str, str], ...], environ: Mapping[
     host = parts.hostname or ""
     place = parts.netloc.rpartition("@")[2]
     user, password, token_from = unquote(parts.username or ""), unquote(parts.password or ""), ""
-    if environ.get(gitlab_token.VARIABLE) and gitlab_token.is_for(host, environ):
-        user, password, token_from = "hpc-ml-bench", environ[gitlab_token.VARIABLE], gitlab_token.VARIABLE
-    elif not password and environ.get(gitlab_token.JOB) and host == environ.get("CI_SERVER_HOST", "").lower():
-        user, password = JOB_USER, environ[gitlab_token.JOB]
+    server = environ.get("CI_SERVER_HOST", host).lower()  # in a pipeline tokens are shown to its server alone
+    if environ.get(TOKEN) and host == server:
+        user, password, token_from = "hpc-ml-bench", environ[TOKEN], TOKEN
+    elif not password and environ.get(JOB_TOKEN) and "CI_SERVER_HOST" in environ and host == server:
+        user, password = JOB_USER, environ[JOB_TOKEN]
     if user == JOB_USER:
-        token_from = gitlab_token.JOB
+        token_from = JOB_TOKEN
     secrets = (*_values_of_headers(config), password, parts.password or "")
     clean = urlunsplit((parts.scheme, place if password else parts.netloc, parts.path, parts.query, ""))
     if not password:

@@ -70,6 +70,11 @@ class Clones:
         return [len(path.read_text().split()) if path.exists() else 0 for path in paths]
 
 
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def is_open(clone: Path) -> bool:
     return any(record.open for record in session_history.read_sessions(clone / "runs" / RUN))
 
@@ -123,7 +128,7 @@ def test_another_clone_goes_on_with_the_jobs_and_submits_nothing(
     shutil.move(first / "runs-as-they-were", first / "runs" / RUN)
     assert is_open(first)
     clones.reporting("push", first)
-    assert f"run {RUN} has ended elsewhere" in capsys.readouterr().out
+    assert f"run {RUN} has gone on elsewhere" in capsys.readouterr().out
     clones.reporting("pull", first)
     assert not is_open(first)
     again = clones.pytest(first, f"--resume={RUN}")

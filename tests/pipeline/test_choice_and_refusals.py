@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline.steps import PENDING
-from reporting.history.writer import HistoryWriter
 from tests.pipeline.gitlab_ci_local import ROOT
-from tests.reporting.history_lines import envelope
 
 SECOND = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\n"
 PROGRAM = """
@@ -48,7 +45,8 @@ class Project:
         (self.folder / "site/site.yaml").write_text("enabled: [second]\n")
         (self.folder / "site/platforms/second.yaml").write_text(SECOND)
         (self.folder / "site/test_tiny.py").write_text(TESTS.replace("PROGRAM", str(folder / "program.py")))
-        self.gate, self.lock = folder / "open", folder / "lock"
+        self.gate = folder / "open"
+        self.own = {"XDG_CACHE_HOME": str(folder / "cache"), "HPC_ML_BENCH_LOCK": str(folder / "lock")}
         (folder / "program.py").write_text(PROGRAM.format(gate=str(self.gate)))
 
     def step(self, step: str, platform: str, number: int = 7, **variables: str) -> tuple[int, str]:
@@ -60,7 +58,7 @@ class Project:
         done = subprocess.run(
             [sys.executable, "-m", "pipeline", step, "--project", str(self.folder)],
             cwd=ROOT,
-            env={**environ, "GITLAB_CI": "true", "HPC_ML_BENCH_LOCK": str(self.lock), **variables},
+            env={**environ, **self.own, "GITLAB_CI": "true", **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -170,17 +168,3 @@ def test_a_failed_push_leaves_no_folder_that_all_runners_see_in_the_artifacts_an
     kept = project.folder / "bench-out/not-pushed"
     assert list(kept.glob("history/*/*.jsonl"))
     assert not (kept / "runs").exists()
-
-
-def test_a_scheduled_fetch_warns_if_no_pipeline_has_submitted_for_a_day(project: Project) -> None:
-    variables = {"BENCH_RUNS": str(project.shared), "BENCH_HISTORY": str(project.folder / "history")}
-    code, text = project.step("fetch", "second", CI_PIPELINE_SOURCE="schedule", **variables)
-    assert code == PENDING, text
-    assert "no pipeline has submitted on second in the last 24 hours" in text
-    assert project.step("fetch", "second", CI_PIPELINE_SOURCE="web", **variables)[0] == 0
-
-    tonight = envelope(run_id="60-second", submitted_s=time.time() - 3600)
-    HistoryWriter(project.folder / "history").write(tonight, None)
-    code, text = project.step("fetch", "second", CI_PIPELINE_SOURCE="schedule", **variables)
-    assert code == 0, text
-    assert "nothing to fetch" in text

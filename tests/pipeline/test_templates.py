@@ -50,7 +50,7 @@ def test_each_variable_of_the_component_is_checked() -> None:
         default = declared[typed].get("default", "")
         for value in declared[typed].get("options", [default]):
             if value != "" and not isinstance(value, bool):
-                variables.CHECKS[name](value)
+                assert re.fullmatch(variables.CHECKS[name][0], value)
 
 
 def test_each_input_has_a_description_and_its_default_is_allowed() -> None:

@@ -37,7 +37,7 @@ def test_a_shared_folder_takes_the_place_of_the_branch(project: Path, tmp_path: 
         ("BENCH_SIZ", "quick", r"BENCH_SIZ: there is no such variable \(did you mean 'BENCH_SIZE'\?\)"),
         ("BENCH_SIZE", "ful", "BENCH_SIZE: 'ful': it is one of default, smoke, quick, subset, full"),
         ("BENCH_STEP", "fetsch", "BENCH_STEP: 'fetsch': it is one of all, submit, fetch, cancel"),
-        ("BENCH_WAIT", "5", "BENCH_WAIT: '5': '5' is no time"),
+        ("BENCH_WAIT", "5", "BENCH_WAIT: '5': it is a time: 0, 5m, 1h, 1:30:00"),
         ("BENCH_PLATFORM", "A100", "BENCH_PLATFORM: 'A100': it is the name of a platform"),
         ("BENCH_RUNS", "runs", "BENCH_RUNS: 'runs': it is an absolute folder"),
         ("BENCH_RUNS", "/does/not/exist", "BENCH_RUNS: there is no folder /does/not/exist"),

@@ -1,9 +1,9 @@
-"""`push` and `pull`: the history in a branch with one commit, pushed by many at once, killed, refused, edited."""
+"""`push` and `pull`: the history in a branch, pushed by many at once, killed, refused, edited."""
 
 from __future__ import annotations
 
 import base64
-import datetime
+import fcntl
 import http.server
 import json
 import os
@@ -12,20 +12,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from reporting.__main__ import main
-from reporting.gitlab import token
 from reporting.history.reader import read, run_of
 from reporting.history.writer import HistoryWriter
-from reporting.shared_branch import git as git_module
-from reporting.shared_branch import scratch, squashed
-from reporting.shared_branch.remote import remote_of
+from reporting.shared_branch.remote import JOB_TOKEN, TOKEN, remote_of
 from tests.reporting.history_lines import envelope
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,10 +33,12 @@ MONTH_S = 31 * 86400.0
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (token.VARIABLE, token.JOB, "CI_SERVER_HOST", "CI_API_V4_URL", "GITLAB_CI"):
+def caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the clones of branches are kept."""
+    for name in (TOKEN, JOB_TOKEN, "CI_SERVER_HOST", "GITLAB_CI"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(scratch, "PAUSE_S", 0.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/hpc-ml-bench/branches"
 
 
 @pytest.fixture
@@ -86,6 +86,23 @@ def command(word: str, site: Path, *more: str) -> int:
     return main([word, f"--site={site}", *more])
 
 
+def commit(server: Path, files: Mapping[str, bytes]) -> None:
+    """Replace the branch by one commit with these files, as somebody else may, and as earlier versions did."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        git("init", "-q", name)
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        git("-C", name, "add", "--all", "--force")
+        git("-C", name, "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "commit", "-q", "-m", "replaced")
+        git("-C", name, "push", "-q", "--force", str(server), "HEAD:refs/heads/bench-history")
+
+
+def commits(server: Path) -> int:
+    return int(git("-C", str(server), "rev-list", "--count", "bench-history"))
+
+
 def files_of(server: Path, branch: str = "bench-history") -> list[str]:
     return git("-C", str(server), "ls-tree", "-r", "--name-only", branch).split()
 
@@ -103,7 +120,7 @@ def test_two_clones_have_the_same_history_after_a_push_and_a_pull(
     assert f"{server} has no branch bench-history yet: the first push makes it" in capsys.readouterr().out
     assert [command("push", one), command("push", two), command("pull", one), command("pull", two)] == [0, 0, 0, 0]
     assert runs_in(one) == runs_in(two) == ["a", "b", "c"]
-    assert git("-C", str(server), "rev-list", "--count", "bench-history").strip() == "1"
+    assert commits(server) == 2
     capsys.readouterr()
     assert command("push", two) == 0
     assert capsys.readouterr().out == f"bench-history of {server} has all of it already\n"
@@ -113,13 +130,29 @@ def test_two_clones_have_the_same_history_after_a_push_and_a_pull(
 def test_the_right_to_push_is_tested_without_a_change_of_the_files(clone: Callable[[str], Path], server: Path) -> None:
     site = clone("one")
     assert command("push", site, "--try") == 0
-    assert files_of(server) == ["README.md"]
     add_runs(site, "a")
     assert command("push", site) == 0
     before = files_of(server)
     assert command("push", site, "--try") == 0
-    assert files_of(server) == before
-    assert git("-C", str(server), "rev-list", "--count", "bench-history").strip() == "1"
+    assert (files_of(server), commits(server)) == (before, 3)
+
+
+def test_a_persons_settings_of_git_change_nothing(
+    clone: Callable[[str], Path], server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "hooks/pre-commit").chmod(0o755)
+    (tmp_path / "ignored").write_text("*.jsonl\n")
+    settings = {"core.hooksPath": "hooks", "core.excludesFile": "ignored"}
+    for key, name in settings.items():
+        git("config", "--file", str(tmp_path / "settings"), key, str(tmp_path / name))
+    git("config", "--file", str(tmp_path / "settings"), "commit.gpgSign", "true")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "settings"))
+    site = clone("one")
+    add_runs(site, "a")
+    assert command("push", site) == 0
+    assert [name for name in files_of(server) if name.startswith("history/")]
 
 
 def test_a_containers_user_without_a_name_pushes(clone: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,47 +176,20 @@ def test_the_details_of_jobs_are_pushed_when_they_are_wanted(clone: Callable[[st
     assert run_of(two / "history", found) == {"run": "a"}
 
 
-def test_the_sessions_of_past_months_are_joined_and_come_back_once(
-    clone: Callable[[str], Path], server: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_branch_of_an_earlier_version_is_read_and_goes_on(clone: Callable[[str], Path], server: Path) -> None:
+    """Earlier versions replaced the only commit by each push, and joined the sessions of past months."""
     one, two = clone("one"), clone("two")
-    for session in range(4):
-        add_runs(one, f"old-{session}", age_s=3 * MONTH_S)
-    add_runs(one, "new")
-    command("push", one)
-    joined = [name for name in files_of(server) if name.startswith("history/joined/")]
-    assert len(joined) == 1
-    assert len(files_of(server)) == 3  # with the new session, and README.md
-    command("pull", two)
-    assert runs_in(two) == runs_in(one)
-    add_runs(two, "old-9", age_s=3 * MONTH_S)
-    command("push", two)
-    command("pull", one)
-    assert runs_in(one) == runs_in(two) == ["new", *(f"old-{session}" for session in (0, 1, 2, 3, 9))]
-    paths = [path for path in (one / "history").rglob("*.jsonl") if "runs" not in path.name]
-    lines = [line for path in paths for line in path.read_bytes().splitlines()]
-    assert len(lines) == len(set(lines)) == 6  # the lines that were here already are not written again
-    capsys.readouterr()
-    command("pull", one)
-    assert "has all of" in capsys.readouterr().out
-
-
-def test_a_month_that_has_passed_since_is_joined_by_the_next_push(clone: Callable[[str], Path], server: Path) -> None:
-    site = clone("one")
-    add_runs(site, "a", age_s=3 * MONTH_S)
-    (path,) = (site / "history").glob("*/*[0-9a-f].jsonl")
-    content = path.read_bytes()
-    by_then = datetime.date.fromtimestamp(time.time() - 3 * MONTH_S).strftime("%Y-%m")
-    remote = remote_of(None, site)
-    name = f"history/{by_then}/{path.name}"
-    squashed.SquashedBranch(remote).change(lambda tree: {name: content}, "as an earlier push left it\n")
-    assert files_of(server) == [name]
-    command("push", site)
-    assert f"history/joined/{by_then}.jsonl" in files_of(server)
-    assert name not in files_of(server)
-    two = clone("two")
-    command("pull", two)
-    assert runs_in(two) == ["a"]
+    for run_id in ("old", "older"):
+        add_runs(one, run_id, age_s=3 * MONTH_S)
+    lines = b"".join(path.read_bytes() for path in (one / "history").glob("*/*[0-9a-f].jsonl"))
+    commit(server, {"README.md": b"one commit", "history/joined/2026-08.jsonl": lines})
+    add_runs(two, "new")
+    assert [command("pull", two), command("push", two)] == [0, 0]
+    assert [command("push", one), command("pull", one), command("pull", two)] == [0, 0, 0]
+    assert runs_in(one) == runs_in(two) == ["new", "old", "older"]
+    commit(server, {"README.md": b"one commit", "history/joined/2026-08.jsonl": lines})  # an earlier version again
+    assert [command("push", one), command("pull", two)] == [0, 0]
+    assert runs_in(two) == ["new", "old", "older"]
 
 
 def test_a_session_that_still_writes_is_pushed_as_far_as_its_lines_go(clone: Callable[[str], Path]) -> None:
@@ -206,7 +212,7 @@ def test_a_session_that_still_writes_is_pushed_as_far_as_its_lines_go(clone: Cal
     assert runs_in(one) == ["a", "b"]
 
 
-def test_a_file_that_was_edited_replaces_no_other_one(
+def test_a_file_that_was_edited_is_named_and_replaces_no_other_one(
     clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = clone("one"), clone("two")
@@ -215,15 +221,14 @@ def test_a_file_that_was_edited_replaces_no_other_one(
     command("pull", two)
     (path,) = (two / "history").rglob("*.jsonl")
     path.write_bytes(path.read_bytes().replace(b'"run_id":"a"', b'"run_id":"z"'))
-    assert command("push", two) == 1
-    assert f"{path.parent.name}/{path.name} is another file in the branch: was one of them edited?" in (
-        capsys.readouterr().err
-    )
-    for _twice in range(2):
-        command("pull", one)
-        command("pull", two)
-        assert runs_in(one) == runs_in(two) == ["a", "b", "z"]
-        assert [command("push", one), command("push", two)] == [0, 0]
+    add_runs(two, "c")
+    assert [command("push", two), command("pull", two), command("pull", one)] == [1, 1, 0]
+    assert f"{path} has other lines than this file in bench-history of" in capsys.readouterr().err
+    assert runs_in(one) == ["a", "b", "c"]
+    assert runs_in(two) == ["b", "c", "z"]
+    path.rename(path.with_name("mine.jsonl"))
+    assert [command("push", two), command("pull", two), command("pull", one)] == [0, 0, 0]
+    assert runs_in(one) == runs_in(two) == ["a", "b", "c", "z"]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -235,7 +240,7 @@ def left_run(site: Path, run_id: str, at_s: float) -> None:
     folder.mkdir(parents=True)
     head = {"schema": 1, "began_s": at_s, "host": "login1", "process": {"pid": 1}, "beat_s": 5.0, "plan": {"tests": []}}
     end = {"at_s": at_s, "end": "pending"}
-    path = folder / "20261122T213000Z-1a2b3c.jsonl"
+    path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(at_s))}-1a2b3c.jsonl"
     path.write_text(f"{json.dumps(head)}\n{json.dumps(end)}\n")
     os.utime(path, (at_s, at_s))
 
@@ -247,37 +252,45 @@ def test_a_run_that_nobody_went_on_with_leaves_the_branch(
     (two / "runs").mkdir()
     left_run(one, "young", time.time() - 20 * 86400)
     left_run(one, "ancient", time.time() - 40 * 86400)
-    words = ("--runs", f"--runs-dir={one / 'runs'}")
-    command("push", one, *words)
+    command("push", one, "--runs", f"--runs-dir={one / 'runs'}")
     assert "run ancient is not pushed: it was left 30 days ago, or before" in capsys.readouterr().out
-    record = "runs/young/sessions/20261122T213000Z-1a2b3c.jsonl"
-    assert record in files_of(server)
-    shutil.rmtree(one / "runs/young")
-    left_run(one, "young", time.time() - 40 * 86400)
-    branch = squashed.SquashedBranch(remote_of(None, two))
-    branch.change(lambda tree: {record: (one / record).read_bytes()}, "as if that time had passed\n")
+    assert {name.split("/")[1] for name in files_of(server) if name.startswith("runs/")} == {"young"}
+    (record,) = (one / "runs/ancient/sessions").iterdir()
+    commit(server, {f"runs/ancient/sessions/{record.name}": record.read_bytes()})
     assert command("push", two, "--runs", f"--runs-dir={two / 'runs'}") == 0
-    assert record not in files_of(server)
+    assert files_of(server) == ["README.md"]
 
 
-@pytest.mark.parametrize(
-    "path", ["runs/archives/models-1.pyz", "runs/x/../../y", "runs/x/job/run.sh", "history/../z.jsonl"]
-)
-def test_a_branch_writes_only_where_a_push_could(clone: Callable[[str], Path], path: str) -> None:
+@pytest.mark.parametrize("path", ["runs/archives/models-1.pyz", "runs/x/job/run.sh", "runs/x/job/work/log"])
+def test_a_branch_writes_only_where_a_push_could(clone: Callable[[str], Path], server: Path, path: str) -> None:
     site = clone("one")
-    (site / "runs").mkdir()
     left_run(site, "x", time.time())
-    record = "sessions/20261122T213000Z-1a2b3c.jsonl"
-    session = (site / "runs/x" / record).read_bytes()
+    (record,) = (site / "runs/x/sessions").iterdir()
+    session = record.read_bytes()
     shutil.rmtree(site / "runs/x")
-    files = {f"runs/{path.split('/')[1]}/{record}": session, "history/2026-11/a.jsonl": b"{}\n"}
-    branch = squashed.SquashedBranch(remote_of(None, site))
-    try:
-        branch.change(lambda tree: files | {path: b"echo stolen\n"}, "an attack\n")
-    except git_module.GitError:
-        return  # git does not even make such a tree
+    commit(server, {f"runs/{path.split('/')[1]}/sessions/{record.name}": session, path: b"echo stolen\n"})
     assert command("pull", site, "--runs", f"--runs-dir={site / 'runs'}") == 0
-    assert not [found for found in site.parent.rglob("*") if found.is_file() and found.read_bytes() == b"echo stolen\n"]
+    assert not [
+        found for found in (site / "runs").rglob("*") if found.is_file() and found.read_bytes() == b"echo stolen\n"
+    ]
+
+
+def test_a_link_in_a_branch_is_no_way_to_a_file_here(
+    clone: Callable[[str], Path], server: Path, tmp_path: Path
+) -> None:
+    site = clone("one")
+    (tmp_path / "secret").write_text("a key\n")
+    work = tmp_path / "work"
+    git("clone", "-q", str(server), str(work))
+    (work / "history").mkdir()
+    (work / "history/2026-11").symlink_to(tmp_path)
+    (work / "history/2026-10").mkdir()
+    (work / "history/2026-10/a.jsonl").symlink_to(tmp_path / "secret")
+    git("-C", str(work), "add", "--all")
+    git("-C", str(work), "-c", "user.name=Eve", "-c", "user.email=eve@example.org", "commit", "-q", "-m", "links")
+    git("-C", str(work), "push", "-q", "origin", "HEAD:bench-history")
+    assert command("pull", site) == 0
+    assert not [path for path in (site / "history").rglob("*") if path.is_file() and "key" in path.read_text()]
 
 
 # --- many at once ----------------------------------------------------------------------------------------------------
@@ -316,30 +329,47 @@ def _push_process(site: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("setting", "hook", "said"),
+    ("hook", "text", "said"),
     [
-        ("receive.denyNonFastForwards", "", "a push replaces this branch, so the server must allow force pushes"),
-        ("", "GitLab: You are not allowed to force push code to a protected branch on this project.", "allow force"),
-        ("", "GitLab: You are not allowed to push code to this project.", "this user may not push there"),
+        ("pre-receive", "GitLab: You are not allowed to push code to this project.", "ask for the right to push there"),
+        (
+            "update",
+            "You are not allowed to push code to protected branches.",
+            "ask for the right to push there",
+        ),
     ],
 )
 def test_a_server_that_refuses_is_named_with_what_to_do(
-    clone: Callable[[str], Path], server: Path, capsys: pytest.CaptureFixture[str], setting: str, hook: str, said: str
+    clone: Callable[[str], Path], server: Path, capsys: pytest.CaptureFixture[str], hook: str, text: str, said: str
 ) -> None:
     site = clone("one")
     add_runs(site, "a")
     command("push", site)
     add_runs(site, "b")
-    if setting:
-        git("-C", str(server), "config", setting, "true")
-    else:
-        path = server / "hooks/pre-receive"
-        path.write_text(f"#!/bin/sh\necho '{hook}'\nexit 1\n")
-        path.chmod(0o755)
-    assert command("push", site) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert "Traceback" not in error
+    path = server / "hooks" / hook
+    path.write_text(f"#!/bin/sh\necho '{text}'\nexit 1\n")
+    path.chmod(0o755)
+    for words in ((), ("--try",)):
+        assert command("push", site, *words) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert text in error
+    path.unlink()
+    assert command("push", site) == 0
+    assert commits(server) == 2
+
+
+def test_a_remote_that_does_not_answer_is_asked_once(
+    clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = clone("one")
+    add_runs(site, "a")
+    began = time.monotonic()
+    assert command("push", site, "--remote=http://127.0.0.1:9/x.git") == 2
+    assert time.monotonic() - began < 5.0
+    assert "nothing is lost: type it again when this works: git ls-remote http://127.0.0.1:9/x.git" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_site_in_no_repository_and_one_that_is_ignored_are_refused(
@@ -358,7 +388,7 @@ def test_a_site_in_no_repository_and_one_that_is_ignored_are_refused(
     ("remote", "said"),
     [
         ("upstream", "there is no remote 'upstream', it has origin"),
-        ("/no/such/place.git", "is the address right, and may you see it?"),
+        ("/no/such/place.git", "git ls-remote /no/such/place.git"),
         ("ext::sh -c true", "cannot be read"),
     ],
 )
@@ -403,9 +433,9 @@ def refusing_server() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize(
     ("environ", "user", "said"),
     [
-        ({token.VARIABLE: "glpat-s3cret"}, "hpc-ml-bench", "needs the scope write_repository"),
-        ({token.JOB: "glcbt-s3cret", "CI_SERVER_HOST": "127.0.0.1"}, "gitlab-ci-token", "Allow Git push requests"),
-        ({token.VARIABLE: "glpat-s3cret", "CI_SERVER_HOST": "elsewhere"}, "", "set HPC_ML_BENCH_GITLAB_TOKEN"),
+        ({TOKEN: "glpat-s3cret"}, "hpc-ml-bench", "needs the scope write_repository"),
+        ({JOB_TOKEN: "glcbt-s3cret", "CI_SERVER_HOST": "127.0.0.1"}, "gitlab-ci-token", "Allow Git push requests"),
+        ({TOKEN: "glpat-s3cret", "CI_SERVER_HOST": "elsewhere"}, "", "set HPC_ML_BENCH_GITLAB_TOKEN"),
         ({}, "", "or a credential helper of git"),
     ],
 )
@@ -428,7 +458,7 @@ def test_a_token_reaches_its_server_and_nothing_else(
     shown = "".join(capfd.readouterr())
     assert said in shown
     assert "s3cret" not in shown
-    expected = [f"{user}:{value}" for name, value in environ.items() if name in (token.VARIABLE, token.JOB) and user]
+    expected = [f"{user}:{value}" for name, value in environ.items() if name in (TOKEN, JOB_TOKEN) and user]
     assert [base64.b64decode(header.partition(" ")[2]).decode() for header in sent[-1:] if header] == expected
     assert not [path for path in site.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
 
@@ -448,7 +478,7 @@ def test_a_password_in_the_url_is_in_no_command_and_no_message(
 
 
 @pytest.mark.parametrize("hook", ["pre-receive", "post-receive"])
-def test_a_push_that_is_cut_off_before_or_after_it_was_done_loses_nothing(
+def test_a_push_that_is_cut_off_before_or_after_it_was_done_is_typed_again(
     clone: Callable[[str], Path], server: Path, tmp_path: Path, hook: str
 ) -> None:
     site = clone("one")
@@ -456,19 +486,53 @@ def test_a_push_that_is_cut_off_before_or_after_it_was_done_loses_nothing(
     path = server / "hooks" / hook
     path.write_text(f"#!/bin/sh\n[ -e {tmp_path}/cut ] && exit 0\ntouch {tmp_path}/cut\nkill -9 $PPID\n")
     path.chmod(0o755)
-    assert command("push", site) == 0
-    assert (tmp_path / "cut").exists()
+    assert [command("push", site), command("push", site)] == [2, 0]
     other = clone("two")
     command("pull", other)
     assert runs_in(other) == ["a"]
 
 
-def test_a_server_that_does_not_answer_is_asked_again(
-    clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+# --- the clone that is kept ------------------------------------------------------------------------------------------
+
+
+def test_a_kept_clone_is_used_again_and_one_that_a_killed_command_left_is_made_again(
+    clone: Callable[[str], Path], caches: Path
 ) -> None:
     site = clone("one")
     add_runs(site, "a")
-    assert command("push", site, "--remote=http://127.0.0.1:9/x.git") == 2
-    error = capsys.readouterr().err
-    assert error.count("trying again") == scratch.AWAY_TRIES - 1
-    assert "the server does not answer; nothing is lost: type it again" in error
+    command("push", site)
+    (kept,) = caches.glob("*/.git")
+    (kept / "seen").touch()
+    add_runs(site, "b")
+    assert command("push", site) == 0
+    assert (kept / "seen").exists()
+    (kept / "ended-well").unlink()  # as after kill -9
+    (kept / "index.lock").touch()
+    add_runs(site, "c")
+    assert command("push", site) == 0
+    assert not (kept / "seen").exists()
+    two = clone("two")
+    command("pull", two)
+    assert runs_in(two) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("trouble", ["used", "no cache"])
+def test_without_a_kept_clone_a_temporary_one_does(
+    clone: Callable[[str], Path], caches: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    site = clone("one")
+    add_runs(site, "a")
+    if trouble == "used":
+        command("push", site)
+        (lock,) = caches.glob("*.lock")
+        descriptor = os.open(lock, os.O_RDWR)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    else:
+        caches.parent.parent.write_text("a file")
+    add_runs(site, "b")
+    assert command("push", site) == 0
+    if trouble == "used":
+        os.close(descriptor)
+    two = clone("two")
+    command("pull", two)
+    assert runs_in(two) == ["a", "b"]

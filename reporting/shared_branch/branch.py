@@ -1,28 +1,24 @@
-"""A branch that has one commit without parents, so that a clone stays small: read, changed, and pushed again.
-
-A push succeeds only if the branch is still as it was read. Otherwise it is read and changed again, so any number of
-programs may push at the same time.
-"""
+"""A branch that many read and change at the same time: ordinary commits, each on top of the newest one."""
 
 from __future__ import annotations
 
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from platforms.job import RefusedError
+from reporting.shared_branch import git
+from reporting.shared_branch.clone import kept_clone
+from reporting.shared_branch.git import GitError
 from reporting.shared_branch.remote import Remote
-from reporting.shared_branch.scratch import Tree, is_branch_name, scratch_for
 
 DEFAULT_BRANCH = "bench-history"
 PATIENCE_S = 600.0  # so long others may be quicker
 
-Change = Callable[[Tree], Mapping[str, bytes | None]]
-"""From the files of a branch, what shall be written: the new content by path; None removes a file."""
 
-
-class SquashedBranch:
+class SharedBranch:
     """A branch of a remote repository.
 
     Args:
@@ -40,7 +36,7 @@ class SquashedBranch:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not is_branch_name(branch):
+        if branch.startswith("-") or not _is_branch_name(branch):
             raise RefusedError(f"--branch: {branch!r} is no name of a branch (write one as in {DEFAULT_BRANCH})")
         self.remote = remote
         self.branch = branch
@@ -53,17 +49,22 @@ class SquashedBranch:
         return f"{self.branch} of {self.remote}"
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[Tree]:
-        """Fetch the branch, without its past. Raises RefusedError."""
-        with scratch_for(self.remote, self._report, self._sleep) as scratch:
-            yield scratch.fetch(self.branch)
+    def read(self) -> Iterator[Path | None]:
+        """The folder with the branch's newest files; None if there is no such branch. Raises RefusedError."""
+        with kept_clone(self.remote, self.branch, self._author) as clone:
+            exists = clone.fetch(self.branch)
+            if not exists:
+                yield None
+                return
+            yield clone.folder
 
-    def change(self, change: Change, message: str, *, always: bool = False) -> bool:
-        """Change the branch. `change` is called again if somebody else has pushed meanwhile.
+    def change(self, write: Callable[[Path], None], message: str, *, always: bool = False) -> bool:
+        """Change the branch's files.
 
         Args:
+            write: changes the files in a folder. It is called again with newer files if others have pushed meanwhile.
             message: of the commit.
-            always: push a commit even with the same files, which tests the right to push.
+            always: push a commit even if nothing has changed, which tests the right to push.
 
         Returns:
             Whether anything was to be pushed.
@@ -73,16 +74,13 @@ class SquashedBranch:
         """
         give_up_at = self._clock() + PATIENCE_S
         tries = 0
-        with scratch_for(self.remote, self._report, self._sleep) as scratch:
+        with kept_clone(self.remote, self.branch, self._author) as clone:
             while self._clock() <= give_up_at:
-                tree = scratch.fetch(self.branch)
-                changes = {path: content for path, content in change(tree).items() if _changes(tree, path, content)}
-                if not changes and not always:
+                clone.fetch(self.branch)
+                write(clone.folder)
+                if not clone.commit(message, always=always):
                     return False
-                files = {path: content for path, content in changes.items() if content is not None}
-                kept = {path: blob for path, blob in tree.files.items() if path not in changes}
-                scratch.commit({**kept, **files}, message, self._author)
-                if scratch.push(self.branch, tree.commit) is not None:
+                if clone.push(self.branch) is not None:
                     return True
                 tries += 1
                 if tries == 3:
@@ -93,7 +91,9 @@ class SquashedBranch:
         )
 
 
-def _changes(tree: Tree, path: str, content: bytes | None) -> bool:
-    if content is None:
-        return path in tree.files
-    return not tree.same_blob(path, content)
+def _is_branch_name(name: str) -> bool:
+    try:
+        git.run(["check-ref-format", f"refs/heads/{name}"])
+    except GitError:
+        return False
+    return True

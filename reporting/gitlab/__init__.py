@@ -1,1 +1,0 @@
-"""What is asked of a GitLab server through its REST API: comments and merge requests."""
