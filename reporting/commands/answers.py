@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """List the answers. Returns 1 if one of them was edited by hand or cannot be read."""
+    """List the answers. Returns 1 if one of them cannot be read."""
     opened = open_site(options)
     now = answering.now()
     references = opened.references()

@@ -87,8 +87,8 @@ class Pause:
 class References:
     """Everything that people have answered at one site.
 
-    `problems` are sentences on answers that were changed by hand, or cannot be read, each with file and line. `paths`
-    are the files of the answers.
+    `problems` are sentences on answers that cannot be read, each with file and line. `paths` are the files of the
+    answers.
 
     Two numbers say how strict the gate has to be: how many tests the site judges, and how many false reds a month it
     wants at most (`false_reds_a_month:` of site.yaml).

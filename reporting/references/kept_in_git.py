@@ -1,8 +1,7 @@
-"""What git knows of a site's answers: whether it keeps them, so that messages name commands that work; who approved."""
+"""What git knows of a site's answers: whether it keeps them; who approved."""
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,6 @@ from platforms.printable import printable
 GIT_S = 10.0
 APPROVED = "Approved-by"  # trailers of a merge commit
 MERGED = "Merged-by"
-
-
-def log_command(folder: Path, name: str) -> str | None:
-    """The command that shows how a file of a folder, or the folder `.`, was changed; None if no commit has it."""
-    if not _git(folder, "log", "-1", "--format=%h", "--", name):
-        return None
-    return f"git -C {shlex.quote(str(folder))} log -p -- {shlex.quote(name)}"
 
 
 def can_be_committed(path: Path) -> bool:

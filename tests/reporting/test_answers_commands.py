@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
+import io
 import os
 import random
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -86,21 +88,25 @@ def filled(site: Path, envelopes: list[Envelope]) -> Path:
     return site
 
 
-def typed(
-    site: Path, *words: str, environ: Mapping[str, str] | None = None, code: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """What a person types, who works for this site. `code` is the exit code that is expected."""
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    stdout: str
+    stderr: str
+
+
+def typed(site: Path, *words: str, environ: Mapping[str, str] | None = None, code: int = 0) -> Printed:
+    """What a person gets who types a command for this site. `code` is the exit code that is expected."""
     plain = {name: value for name, value in os.environ.items() if name not in ("GITLAB_USER_LOGIN", "GITHUB_ACTOR")}
-    done = subprocess.run(
-        [sys.executable, "-m", "reporting", *words],
-        env={**plain, "HPC_ML_BENCH_SITE": str(site), **(environ or {})},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
+    out = io.StringIO()
+    err = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {**plain, "HPC_ML_BENCH_SITE": str(site), **(environ or {})}, clear=True),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        returned = main(words)
+    assert returned == code, (out.getvalue(), err.getvalue())
+    return Printed(out.getvalue(), err.getvalue())
 
 
 def verdict(site: Path) -> Verdict:
@@ -113,7 +119,7 @@ def accepted(site: Path) -> Acceptance:
     return store.load(site).acceptances[-1]
 
 
-def accept(site: Path, since: datetime.date, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+def accept(site: Path, since: datetime.date, *words: str, code: int = 0) -> Printed:
     return typed(site, "accept", "resnet50", f"--since={since}", "--reason", "driver 570", *words, code=code)
 
 
@@ -576,11 +582,11 @@ def test_answers_lists_what_is_in_force_and_what_is_over(site: Path) -> None:
     assert "pause" not in typed(site, "answers", "resnet50").stdout
 
 
-def test_answers_returns_1_for_an_answer_that_was_edited_by_hand(site: Path) -> None:
+def test_answers_returns_1_for_an_answer_that_cannot_be_read(site: Path) -> None:
     typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=cooling")
     (path,) = (site / "references").rglob("*.yaml")
-    path.write_text(path.read_text().replace("cooling", "heating"))
-    assert f"error: {path}:9: hash: the file was changed by hand" in typed(site, "answers", code=1).stderr
+    path.write_text(path.read_text().replace(f"{TODAY}\n", "tomorrow\n", 1))
+    assert f"error: {path}:4: until: 'tomorrow' is no date" in typed(site, "answers", code=1).stderr
     assert "warning: " in typed(site, "pause", "eidf_a100", "--end", code=2).stderr
 
 
@@ -613,23 +619,6 @@ def test_a_site_is_kept_in_git_by_the_lines_of_the_page(tmp_path: Path) -> None:
     kept = shell("git -C site ls-files").splitlines()
     assert kept == [".gitignore", str(answer.relative_to(site))]
     assert "; commit this file, so that" in accept(site, last_night() - 5 * DAY).stdout
-    answer.write_text(answer.read_text().replace("driver 570", "driver 580"))
-    (command,) = re.findall(r"`(git .*?)` shows the change: undo it", typed(site, "answers", code=1).stderr)
-    assert "+reason: driver 570" in shell(command)
-
-
-def test_a_site_outside_of_git_gets_no_hint_of_git(site: Path) -> None:
-    typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=cooling")
-    (path,) = (site / "references").rglob("*.yaml")
-    typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=pumps")
-    path.unlink()
-    gone = typed(site, "answers", code=1).stderr
-    assert "is gone (bring it back, or delete this file, too, and answer again)" in gone
-    (path,) = (site / "references").rglob("*.yaml")
-    path.write_text(path.read_text().replace("pumps", "cooling"))
-    edited = typed(site, "answers", code=1).stderr
-    assert "does not count (undo the change, or delete the file and answer again)" in edited
-    assert "git -C" not in gone + edited
 
 
 def test_the_commands_of_the_page_can_be_typed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
