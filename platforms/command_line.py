@@ -25,6 +25,9 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: pytest --resume=RUN --wait=0, which brings logs and results as far as they are written; "
         "python -m platforms logs -f JOB shows one log"
     ),
+    ("python -m reporting", "aa"): (
+        "type: python -m reporting power; its line `replayed` is the gate on the centre's own nights in shuffled order"
+    ),
     ("python -m reporting", "anchors"): (
         "type: python -m reporting table --anchors; all published numbers stand in the files of reporting/anchors/"
     ),

@@ -49,7 +49,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "power": Command(
             "power", "say what the gate can see, and how often it cries for nothing", add_history, group=LOOK
         ),
-        "aa": Command("aa", "replay the gate over the centre's own nights in shuffled order", add_history, group=LOOK),
         "import": Command(
             "import_runs", "take in results of ReFrame, pytest-benchmark or another centre", add_history, group=SHARE
         ),
