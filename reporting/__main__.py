@@ -11,8 +11,8 @@ from platforms.command_line import Command, Program
 from reporting.commands.opened_site import add_history
 
 LOOK = "look"
-ANSWER = "answer the gate"
-SHARE = "bring together"
+ANSWER = "answer"
+SHARE = "share"
 PUBLISH = "publish"
 
 # A command that reads the history declares `--history` with `add_history`.
@@ -36,21 +36,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "nodes": Command(
             "nodes", "show which nodes of a platform are slower than the others (exit code 1)", add_history, group=LOOK
         ),
-        "html": Command(
-            "html", "write the report as one page for a browser, a wall or a printer", add_history, group=LOOK
-        ),
-        "data": Command("data", "write what the report says as JSON for other programs", add_history, group=LOOK),
-        "export": Command(
-            "export", "write a file for Prometheus, Grafana, GitLab or another centre", add_history, group=PUBLISH
-        ),
         "compare": Command(
             "compare", "compare two groups of runs, as before and after an upgrade", add_history, group=LOOK
         ),
         "power": Command(
             "power", "say what the gate can see, and how often it cries for nothing", add_history, group=LOOK
-        ),
-        "import": Command(
-            "import_runs", "take in results of ReFrame, pytest-benchmark or another centre", add_history, group=SHARE
         ),
         "accept": Command(
             "accept", "a new level is right from now on: it takes the place of the pin", add_history, group=ANSWER
@@ -71,6 +61,16 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "pull", "add the history in a branch of a git repository to the one here", add_history, group=SHARE
         ),
         "push": Command("push", "add the history here to a branch of a git repository", add_history, group=SHARE),
+        "import": Command(
+            "import_runs", "take in results of ReFrame, pytest-benchmark or another centre", add_history, group=SHARE
+        ),
+        "html": Command(
+            "html", "write the report as one page for a browser, a wall or a printer", add_history, group=PUBLISH
+        ),
+        "data": Command("data", "write what the report says as JSON for other programs", add_history, group=PUBLISH),
+        "export": Command(
+            "export", "write a file for Prometheus, Grafana, GitLab or another centre", add_history, group=PUBLISH
+        ),
     }
 )
 PROGRAM = Program("python -m reporting", str(__doc__), "reporting.commands", COMMANDS)
