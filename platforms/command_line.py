@@ -29,7 +29,7 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: python -m reporting power; its line `replayed` is the gate on the centre's own nights in shuffled order"
     ),
     ("python -m reporting", "anchors"): (
-        "type: python -m reporting table --anchors; all published numbers stand in the files of reporting/anchors/"
+        "type: python -m reporting table --anchors; all published numbers stand in reporting/tables/anchors.yaml"
     ),
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",

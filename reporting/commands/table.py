@@ -19,10 +19,10 @@ from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, now_of, typed_date, until_tonight
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.tables.anchors import beside
 from reporting.tables.grouped import Table, tables_of
 from reporting.tables.history_rows import all_rows, latest_rows
 from reporting.tables.markdown import markdown
-from reporting.tables.published import beside
 from reporting.tables.row import Row
 from reporting.tables.text import text
 from reporting.tables.tidy import tidy

@@ -60,8 +60,7 @@ def tables_of(rows: Sequence[Row], *, join: bool = False) -> list[Table]:
     """The tables of our three numbers, then those of other metrics, each in its own unit.
 
     Args:
-        join: one table for our numbers of all runs, if each of them would have a table with one row, and all have the
-            same size and mode.
+        join: one table for our numbers of all runs, if all have the same size and mode, as at the end of a session.
     """
     ours: dict[str, list[Row]] = {}
     foreign: dict[str, list[Row]] = {}
@@ -70,9 +69,11 @@ def tables_of(rows: Sequence[Row], *, join: bool = False) -> list[Table]:
             foreign.setdefault(_name(row.run), []).append(row)
         if row.run.effective_throughput is not None or not row.run.metrics:
             ours.setdefault(_name(row.run), []).append(row)
-    alike = {tuple(part(rows[0].run, "request").get(key) for key in ("size", "mode")) for rows in ours.values()}
-    if join and len(ours) > 1 and len(alike) == 1 and all(len(members) == 1 for members in ours.values()):
-        ours = {_in_common(list(ours)): [members[0] for members in ours.values()]}
+    if join and len(ours) > 1:
+        joined = [row for members in ours.values() for row in members]
+        requests = [part(row.run, "request") for row in joined]
+        if len({(request.get("size"), request.get("mode")) for request in requests}) == 1:  # no table mixes modes
+            ours = {_in_common(list(ours)): joined}
     return [
         *(_our_table(name, members) for name, members in ours.items()),
         *(_foreign_table(name, members) for name, members in foreign.items()),

@@ -112,7 +112,6 @@ def test_sites_that_share_a_history_have_rows_of_their_own(site: Path, capsys: p
         ["table"],
         ["show", "resnet50"],
         ["power"],
-        ["aa", "test_resnet50.py::test_resnet50[a100-1x4gpu-tuned]"],
         ["accept", "resnet50", "--since=2026-10-01", "--reason=why"],
         ["ack", "resnet50", "--ticket=17", "--until=2100-01-01"],
         ["carry", "resnet50"],
