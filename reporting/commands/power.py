@@ -10,7 +10,7 @@ from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
-from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.opened_site import open_site
 from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, until_tonight
 from reporting.gate.estimates import Strictness
@@ -18,7 +18,6 @@ from reporting.gate.judge import strictness_of
 from reporting.gate.power import CHANCE, MONTH, NIGHTS, Sight, sight_of
 from reporting.gate.replay import LEAST_NIGHTS, Replay, replay
 from reporting.gate.series import Pin, Series, pin_of, series_of
-from reporting.history.envelope import Envelope
 
 LOSSES = (0.02, 0.03, 0.04, 0.06, 0.10)
 EACH_NIGHT = (1, 2, 3)
@@ -118,7 +117,7 @@ def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
     site = open_site(options)
     problems: list[str] = []
     references = site.references()
-    envelopes = until_tonight(_chosen(site, options.selection, problems), options, site)
+    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
     print_errors([*problems, *references.problems])
     last = {run.key.test: run for run in envelopes if run.has_numbers and run.trial.in_series}
     if not last:
@@ -128,16 +127,6 @@ def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
             series = series_of(metric, like, envelopes, site.settings.night_ends)
             acceptance = references.acceptance(series.test, metric, series.comparability)
             yield PinnedSeries(series, pin_of(series, acceptance), strictness_of(references, len(like.metrics)))
-
-
-def _chosen(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
-    """The runs of the tests whose ids are the words, or have all of them."""
-    if words:
-        named = site.read(words, problems)
-        if {envelope.key.test for envelope in named} == set(words):
-            return named
-        problems.clear()
-    return selected(site, words, problems)
 
 
 def _cells(now: Sight) -> list[str]:

@@ -466,7 +466,8 @@ def test_a_test_is_named_by_a_part_that_no_other_one_has(site: Path) -> None:
     other = TEST.replace("1x4gpu", "2x4gpu")
     filled(site, [*slid(), *nights(3, 50.0, test=other)])
     done = typed(site, "accept", "resnet50", "--since=2026-11-01", "--reason=x", code=2)
-    assert done.stderr == f"error: 'resnet50' is a part of 2 tests; name one of them:\n  '{TEST}'\n  '{other}'\n"
+    named = f"name one of them:\n  '{TEST}'\n  '{other}'\n"
+    assert done.stderr == f"error: 2 tests have 'resnet50' in their ids; {named}"
     missing = typed(site, "accept", TEST.replace("tuned", "tunde"), "--since=2026-11-01", "--reason=x", code=2)
     assert f"(did you mean '{TEST}'?)" in missing.stderr
     typed(site, "accept", "1x4gpu-tuned", f"--since={last_night() - 5 * DAY}", "--reason=x")
@@ -499,12 +500,12 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
         (["accept", TEST, "--since=2026-11-17", "--reason=x", "--metric=triad"], "--metric: .* has no 'triad'"),
         (
             ["ack", TEST, "--ticket=x", f"--until={TODAY - 2 * DAY}"],
-            "--until: the night of .* has passed, this is",
+            "--until: the night of .* has passed, now it is the night of",
         ),
         (["ack", TEST, "--ticket=x"], "ack needs --ticket URL and --until DATE"),
         (["ack", TEST, "--end", "--ticket=x"], "it goes without --ticket and --until"),
         (["pause", "eidf_a100"], "pause needs --until DATE and --reason TEXT"),
-        (["pause", "eidf_a100", "--end"], "no pause is in force"),
+        (["pause", "eidf_a100", "--end"], "no pause of 'eidf_a100' is in force"),
         (["pause", "eidf_a100", f"--until={TODAY - DAY}", "--reason=x"], "has passed"),
         (["pause", "eidf_a10", f"--until={TODAY}", "--reason=x"], r"no platform or test 'eidf_a10' \(did you mean"),
         (["note", "--platform=eidf_a10", f"--at={TODAY}", "x"], r"no platform 'eidf_a10' \(did you mean 'eidf_a100'"),

@@ -157,7 +157,7 @@ def test_words_select_tests_by_their_ids(site: Path, capsys: pytest.CaptureFixtu
     assert "deepcam" in out
     assert "resnet50" not in out
     assert table(site, "mi210") == 2
-    assert "no test has 'mi210' in its id; there are: test_deepcam.py::" in capsys.readouterr().err
+    assert "no test has 'mi210' in its id (known: test_deepcam.py::" in capsys.readouterr().err
 
 
 # --- many nights -----------------------------------------------------------------------------------------------------

@@ -242,6 +242,6 @@ def test_words_choose_tests_and_so_do_ids(site, capsys):
 
 def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site, capsys, tmp_path):
     assert main(["power", "resnte50", f"--site={site}"]) == 2
-    assert f"no test has 'resnte50' in its id; there are: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
+    assert f"no test has 'resnte50' in its id (known: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
     assert main(["power", f"--site={site}", f"--history={tmp_path / 'empty'}"]) == 2
     assert "the history is empty" in capsys.readouterr().err
