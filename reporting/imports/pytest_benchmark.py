@@ -1,7 +1,6 @@
 """Reads the JSON files that pytest-benchmark saves: in `.benchmarks/`, or by `--benchmark-json`.
 
-Tests of this suite have saved their facts there, so they become lines like those that the suite writes itself. Of other
-people's benchmarks the mean seconds are judged; lower is better.
+The mean seconds are judged; lower is better. Tests of this suite are left out: the history has their runs already.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import Metric, Outcome
-from reporting.history import run_facts
 from reporting.history.comparability import comparability
 from reporting.history.envelope import Envelope, Key, Revision
 
 SOURCE = "pytest-benchmark"
-OUR_SCHEMA = 1  # of `extra_info` in our tests' benchmarks
+OURS = "benchmark_id"  # a key of `extra_info` in our tests' benchmarks
 
 
 def files_in(path: Path, problems: list[str]) -> list[Path]:
@@ -33,7 +31,7 @@ def files_in(path: Path, problems: list[str]) -> list[Path]:
 
 
 def read_file(path: Path, site: str, written_s: float, problems: list[str]) -> list[Envelope]:
-    """The envelopes of a file: one for each benchmark that has numbers.
+    """The envelopes of a file: one for each benchmark that has numbers and is not of this suite.
 
     Args:
         site: the centre's name.
@@ -56,40 +54,14 @@ def read_file(path: Path, site: str, written_s: float, problems: list[str]) -> l
     envelopes = []
     for number, benchmark in enumerate(benchmarks):
         try:
-            extra = benchmark.get("extra_info") or {}
-            if extra.get("schema") == OUR_SCHEMA and "benchmark_id" in extra:
-                envelopes.append(_ours(extra, site, saved_s, written_s))
-            else:
-                envelopes.append(_foreign(benchmark, content, site, saved_s, written_s))
+            if OURS not in (benchmark.get("extra_info") or {}):
+                envelopes.append(_envelope(benchmark, content, site, saved_s, written_s))
         except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             problems.append(f"{path}: benchmarks[{number}] is skipped: {_text(error)}")
     return envelopes
 
 
-def _ours(extra: Mapping[str, Any], site: str, saved_s: float, written_s: float) -> Envelope:
-    """A test of this suite. Its run id is the name of the run's folder, so that a run is not counted twice."""
-    folder = extra.get("folder")
-    start = extra["start"]
-    run_json = {
-        **extra,
-        "test": extra["benchmark_id"],
-        "benchmark": start.get("benchmark"),
-        "ended_s": saved_s,
-        "effective_throughput": extra["effective_throughput"],
-    }
-    return run_facts.envelope_of(
-        run_json,
-        site=site,
-        run_id=Path(folder).parent.name if folder else _run_id(saved_s),
-        attempt=1,
-        outcome=Outcome.PASSED,
-        sane=True,
-        revision=Revision.TEST_ENDED,
-        written_s=written_s,
-    )
-
-
-def _foreign(
+def _envelope(
     benchmark: Mapping[str, Any], content: Mapping[str, Any], site: str, saved_s: float, written_s: float
 ) -> Envelope:
     mean_s = float(benchmark["stats"]["mean"])

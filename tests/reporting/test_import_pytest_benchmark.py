@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
 from reporting.imports.merge import Count, Known, missing
 from reporting.imports.pytest_benchmark import files_in, read_file
-from tests.reporting.history_lines import envelope
 
 RECORDINGS = Path(__file__).parent / "recordings" / "pytest_benchmark"
 FOREIGN = RECORDINGS / "foreign.json"
@@ -48,10 +46,8 @@ def test_a_foreign_benchmark_is_judged_by_its_mean() -> None:
     assert join.provenance["nodes"] == "login1"
 
 
-def test_a_test_of_the_suite_is_judged_by_all_its_windows() -> None:
-    resnet = json.loads(SUITE.read_text())["benchmarks"][0]
-    metric = read(SUITE)[0].metrics["effective_throughput"]
-    assert metric.value == resnet["extra_info"]["effective_throughput"]
+def test_tests_of_this_suite_are_left_out_since_the_history_has_them() -> None:
+    assert read(SUITE) == []
 
 
 def test_a_file_of_an_older_version_is_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,33 +79,6 @@ def test_a_benchmark_without_a_time_is_skipped_alone(tmp_path: Path) -> None:
 
 def test_the_benchmarks_of_a_file_are_one_run() -> None:
     assert len({each.key.run_id for each in read(FOREIGN)}) == 1
-
-
-def test_a_test_of_the_suite_has_all_facts() -> None:
-    by_test = {each.key.test: each for each in read(SUITE)}
-    assert len(by_test) == 6
-    resnet = by_test["test_resnet50.py::test_resnet50[local-1x1cpu-gbs32-smoke]"]
-    assert resnet.key.run_id == "20261122-175140-6a4e"
-    assert resnet.metrics == {"effective_throughput": Metric(31.665113454379387, "samples/s", "higher")}
-    assert resnet.source == "suite"
-    assert resnet.benchmark == "resnet50"
-    assert resnet.layout == "1x1cpu"
-    for name, value in {"mode": "overlap", "size": "smoke", "device": "AMD EPYC", "dtype": "fp32"}.items():
-        assert resnet.fields[name] == value
-    assert "source" not in resnet.fields
-    assert resnet.provenance["torch"] == "2.13.0+cpu"
-
-
-def test_a_run_that_the_suite_has_written_itself_is_not_counted_twice() -> None:
-    saved = read(SUITE)
-    known = Known()
-    for each in saved[:2]:
-        native = envelope(each.key.test, run_id=each.key.run_id, job_id="4711")
-        known.add(replace(native, key=native.key._replace(site="centre")))
-    count = Count()
-    new = list(missing([*saved, *saved], known, count, NOON))
-    assert new == saved[2:]
-    assert (count.new, count.changed, count.already_there) == (4, 0, 8)
 
 
 def test_one_session_saved_twice_is_one_run(tmp_path: Path) -> None:
