@@ -57,7 +57,9 @@ def main(options: argparse.Namespace) -> int:
     with_answer = dataclasses.replace(references, acceptances=(*references.acceptances, acceptance))
     after = answering.last_verdict(metric, envelopes, with_answer, opened)
     better = _better(level, before, after)
-    instead = [] if better is None else _with_start(level, better, reason, opened)
+    instead = []
+    if better is not None:
+        instead = _with_start(level, better, reason, opened)
     if _changes_nothing(level, before, after):
         said = f"{test}: nothing is written, since this would change nothing: the last run would still be {after.short}"
         if after.kind is Kind.NODE:
@@ -73,13 +75,17 @@ def main(options: argparse.Namespace) -> int:
 def _title(level: NewLevel, test: str, since: datetime.date | str) -> str:
     """As in `Accept effective throughput 735 samples/s of TEST since the night of 2026-11-15 (-9.5 %)`."""
     unit = f" {level.series.unit}".rstrip()
-    moved = "" if level.old_level is None else f" ({_moved(level, level.old_level)})"
     metric = level.series.metric.replace("_", " ")
-    return f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}{moved}"
+    title = f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}"
+    if level.old_level is not None:
+        title += f" ({_moved(level, level.old_level)})"
+    return title
 
 
 def _named(since: datetime.date | str) -> str:
-    return f"the run {since}" if isinstance(since, str) else f"the night of {since}"
+    if isinstance(since, str):
+        return f"the run {since}"
+    return f"the night of {since}"
 
 
 def _began(verdict: Verdict) -> datetime.date | str | None:

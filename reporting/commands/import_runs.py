@@ -32,6 +32,7 @@ from reporting.imports.reframe_files import read_files
 from reporting.imports.survey import decisions, survey_of
 
 AT_ONCE = 1000  # envelopes, of about 1 kB each
+MOST_CHECKS = 3  # that a row names
 
 EPILOG = (
     "The same files can be imported every night: what the history has is not written again. "
@@ -126,15 +127,17 @@ def _left_out(count: Count, since: datetime.date | None) -> list[str]:
     """A line for each reason why runs were not imported."""
     lines = []
     if count.in_future:
-        runs = "1 run is" if count.in_future == 1 else f"{count.in_future} runs are"
-        lines.append(f"{runs} dated more than a day in the future: left out (was the clock of that machine wrong?)")
+        lines.append(
+            f"left out, since they are dated more than a day in the future: {count.in_future} (was the clock of that "
+            "machine wrong?)"
+        )
     if count.too_old and since is None:
         lines.append(
-            f"{count.too_old} are older than the first night of their test there, and would move its pin: left out "
-            "(to take them, type --since=DATE)"
+            "left out, since they are older than the first night of their test there, and would move its pin: "
+            f"{count.too_old} (to take them, type --since=DATE)"
         )
     elif count.too_old:
-        lines.append(f"{count.too_old} are older than {since}: left out")
+        lines.append(f"left out, since they are older than {since}: {count.too_old}")
     return lines
 
 
@@ -196,8 +199,10 @@ def _print_decisions(decided: dict[MetricName, Decision]) -> None:
         checks.setdefault((name.metric, name.unit or "-", better, decision.reason), []).append(name.check)
     rows: list[tuple[str, ...]] = [("metric", "unit", "better", "why", "checks")]
     for row, names in checks.items():
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        rows.append((*row, shown))
+        shown = names[:MOST_CHECKS]
+        if len(names) > MOST_CHECKS:
+            shown.append(f"and {len(names) - MOST_CHECKS} more")
+        rows.append((*row, ", ".join(shown)))
     for line in aligned(rows, range(len(rows[0]))):
         print(printable(line))
     for name, decision in decided.items():
@@ -208,15 +213,10 @@ def _print_decisions(decided: dict[MetricName, Decision]) -> None:
 
 
 def _summary(count: Count, site: OpenedSite) -> str:
-    new = "1 line is new" if count.new == 1 else f"{count.new} lines are new"
-    there = "1 was there already" if count.already_there == 1 else f"{count.already_there} were there already"
-    tests = "1 test" if len(count.tests) == 1 else f"{len(count.tests)} tests"
-    return f"{new}, {count.changed} changed, {there}: {tests}, {_nights(count)}, in {site.history}"
-
-
-def _nights(count: Count) -> str:
-    if not count.nights:
-        return "no night"
-    if len(count.nights) == 1:
-        return f"1 night, {min(count.nights)}"
-    return f"{len(count.nights)} nights from {min(count.nights)} to {max(count.nights)}"
+    nights = "none"
+    if count.nights:
+        nights = f"{len(count.nights)}, {min(count.nights)} to {max(count.nights)}"
+    return (
+        f"lines: {count.new} new, {count.changed} changed, {count.already_there} there already; "
+        f"tests: {len(count.tests)}; nights: {nights}; in {site.history}"
+    )

@@ -40,8 +40,8 @@ def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, all
     if not chosen:
         tests = {envelope.key.test for envelope in envelopes}
         raise RefusedError(
-            f"{site.history}: no test has {' and '.join(map(repr, words))} in its id"
-            f"{site.elsewhere(words)} {nearest_of(' '.join(words), tests)}"
+            f"{site.history}: no test has {' and '.join(map(repr, words))} in its id "
+            f"{nearest_of(' '.join(words), tests)}"
         )
     return chosen
 

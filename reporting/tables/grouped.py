@@ -194,8 +194,11 @@ def bounds(runs: Sequence[Run]) -> list[str]:
 
 
 def _range(shares: Sequence[float]) -> str:
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    return low if low == high else f"{low} to {high}"
+    low = f"{min(shares):.0%}"
+    high = f"{max(shares):.0%}"
+    if low == high:
+        return low
+    return f"{low} to {high}"
 
 
 def unknown_load(runs: Sequence[Run]) -> list[str]:
@@ -203,7 +206,9 @@ def unknown_load(runs: Sequence[Run]) -> list[str]:
     unknown = sum(not gates.is_load_known(run) for run in runs)
     if not unknown:
         return []
-    which = "" if unknown == len(runs) else f" in {unknown} of {len(runs)} rows"
+    which = f" in {unknown} of {len(runs)} rows"
+    if unknown == len(runs):
+        which = ""
     return [f"load not looked at{which}: no warning would say that others used the same cores"]
 
 
@@ -231,13 +236,17 @@ def shares_of_peak(runs: Sequence[Run]) -> list[str]:
             of_products.append(run.compute_throughput * work / products)
     lines = []
     if of_peak:
-        watts = sorted(limit for limit in limits if limit)
-        limit = f" (power limit {' or '.join(f'{each:.0f}' for each in watts)} W)" if watts else ""
-        lines.append(f"computing at {_at(of_peak)} of the peak in the data sheet{limit}")
+        line = f"computing at {_at(of_peak)} of the peak in the data sheet"
+        watts = [f"{limit:.0f}" for limit in sorted(limit for limit in limits if limit)]
+        if watts:
+            line += f" (power limit {' or '.join(watts)} W)"
+        lines.append(line)
     if of_products:
         lines.append(f"computing at {_at(of_products)} of what matrix products reach on the same cores")
     return lines
 
 
 def _at(shares: Sequence[float]) -> str:
-    return "less than 1%" if max(shares) < 0.005 else _range(shares)
+    if max(shares) < 0.005:
+        return "less than 1%"
+    return _range(shares)

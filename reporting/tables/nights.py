@@ -63,18 +63,22 @@ def _night_table(
     for position in range(max(0, len(envelopes) - shown), len(envelopes)):
         envelope = envelopes[position]
         night = str(night_of(envelope.time_s, night_ends))
-        remarks = [f"in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
-        end = None
-        if not envelope.sane:
+        remarks = []
+        if envelope.doubts:
+            remarks.append(f"in doubt: {', '.join(envelope.doubts)}")
+        if envelope.sane:
+            verdict = _verdict(metric, envelope, envelopes[: position + 1], envelope is latest, references, night_ends)
+            said = _said(verdict)
+        else:
             end = ending(envelope)
             remarks.append(end.reason)
-        verdict = _verdict(metric, envelope, envelopes[: position + 1], envelope is latest, references, night_ends)
+            said = f"no numbers: {end.state}"
         rows.append(
             (
                 night,
                 envelope.key.run_id,
                 *_numbers(metric, envelope, series, pin, beside),
-                f"no numbers: {end.state}" if end else _said(verdict),
+                said,
                 "; ".join(filter(None, [*remarks, *changes[position]])) or "-",
             )
         )

@@ -250,8 +250,8 @@ def test_broken_lines_are_named_and_lose_nothing_else(tmp_path: Path) -> None:
     assert len(cases) == len(lines) - 1 - 3
     (problem,) = problems
     assert problem == (
-        f"{log}:4: this line and 2 more of this file cannot be read, and is skipped: "
-        f"it has 2 cells, and the header has {lines[0].count('|') + 1} columns"
+        f"{log}:4: it has 2 cells, and the header has {lines[0].count('|') + 1} columns; "
+        "lines of this file that are skipped: 3"
     )
 
 
