@@ -32,6 +32,10 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: python -m reporting table --anchors; all published numbers stand in reporting/tables/anchors.yaml"
     ),
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
+    ("python -m reporting", "import", "pytest-benchmark"): (
+        "a test of your own runs any program and records its numbers, as docs/foreign-loops.md shows: pytest "
+        "site/test_mine.py"
+    ),
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",
 }
 

@@ -32,7 +32,7 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "comment": "write the verdict as a comment on this pipeline's merge request",
         "pull": "add the history in a branch of a git repository to the one here",
         "push": "add the history here to a branch of a git repository",
-        "import": "take in results of ReFrame, pytest-benchmark or another centre",
+        "import": "take in results of ReFrame, or runs of another centre",
     },
     "publish": {
         "html": "write the report as one page for a browser, a wall or a printer",

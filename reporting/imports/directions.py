@@ -1,4 +1,4 @@
-"""Which direction of a foreign metric is good. Programs that record no direction leave it to be decided here."""
+"""Which direction of a metric is good. ReFrame records none, so it is decided here."""
 
 from __future__ import annotations
 

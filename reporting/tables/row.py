@@ -105,14 +105,9 @@ def setting(run: Run) -> str:
 
 
 def _parameters(run: Run) -> str:
-    """What the id of an imported test says beside its workload and its platform. Such a run has no layout.
-
-    Ids are `test_sort.py::test_sort[100]` and `stream %size=small@daint:gpu+gnu`.
-    """
-    if run.layout or run.benchmark is None:
+    """What an imported id, as `stream %size=small@daint:gpu+gnu`, says beside its workload and its platform."""
+    if run.layout or run.benchmark is None:  # only imported runs have no layout
         return ""
-    if "::" in run.test:
-        return run.test.partition("[")[2].removesuffix("]")
     check, _, place = run.test.partition("@")
     return " ".join(filter(None, [check.partition(" ")[2], place.partition("+")[2]]))
 

@@ -108,11 +108,10 @@ def test_a_missing_folder_is_named_without_an_empty_table(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = tmp_path / "gone"
-    for program in ("reframe", "pytest-benchmark"):
-        assert main(["import", program, str(gone), f"--site={site}"]) == 2
-        printed = capsys.readouterr()
-        assert f"{gone}: no such file or folder" in printed.err
-        assert printed.out == ""
+    assert main(["import", "reframe", str(gone), f"--site={site}"]) == 2
+    printed = capsys.readouterr()
+    assert f"{gone}: no such file or folder" in printed.err
+    assert printed.out == ""
 
 
 def test_a_folder_without_files_gives_no_empty_table(
@@ -140,19 +139,8 @@ def test_a_run_in_the_future_is_left_out(
     assert len(read(site / "history")) == taken
 
 
-def test_files_of_pytest_benchmark(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(RECORDINGS / "pytest_benchmark")
-    assert main(["import", "pytest-benchmark", folder, f"--site={site}"]) == 0
-    assert "lines: 3 new, 0 changed, 0 there already; tests: 3; nights: 1, 2026-11-22" in capsys.readouterr().out
-    assert main(["import", "pytest-benchmark", folder, f"--site={site}"]) == 0
-    printed = capsys.readouterr().out
-    assert "lines: 0 new, 0 changed, 3 there already" in printed
-    assert printed.endswith("\n3 learning\n")
-
-
 def test_a_table_tells_imported_tests_apart(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["import", "reframe", str(PERFLOGS), f"--site={site}"])
-    main(["import", "pytest-benchmark", str(RECORDINGS / "pytest_benchmark" / "foreign.json"), f"--site={site}"])
     capsys.readouterr()
     assert main(["table", f"--site={site}"]) == 0
     lines = [line.split()[:6] for line in capsys.readouterr().out.splitlines()]
@@ -160,7 +148,6 @@ def test_a_table_tells_imported_tests_apart(site: Path, capsys: pytest.CaptureFi
         ["generic:default", "2026-02-03", "01:00", "%size=small", "builtin", "triad"],
         ["generic:default", "2026-02-03", "01:00", "%size=large", "builtin", "triad"],
         ["twopart:cpu", "2026-01-06", "01:00", "%size=large", "cray", "triad"],
-        ["login1", "2026-11-22", "22:15", "1000", "mean", "6.18e-05"],
     ):
         assert words in lines
 
