@@ -24,7 +24,7 @@ from reporting.gate.explanation import (
 from reporting.gate.new_level import NewLevel
 from reporting.gate.verdict import Kind, Verdict
 
-WIDE = 2.0  # runs of one level do not vary by so many scales
+WIDE = 2.0  # runs of one level do not vary by so many scales; runs of two levels, accepted as one, do
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +149,9 @@ def _on_the_node(level: NewLevel, tonight: datetime.date, opened: OpenedSite) ->
 
 def _missing(level: NewLevel, since: datetime.date | str) -> str:
     runs = len(eligible_from(level.series, since))
-    return "" if runs >= RUNS_TO_ACCEPT else f", once it has {RUNS_TO_ACCEPT} runs (there are {runs})"
+    if runs >= RUNS_TO_ACCEPT:
+        return ""
+    return f", once it has {RUNS_TO_ACCEPT} runs (there are {runs})"
 
 
 def shown(level: NewLevel) -> list[str]:

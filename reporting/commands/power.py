@@ -21,7 +21,7 @@ from reporting.gate.series import Pin, Series, pin_of, series_of
 
 LOSSES = (0.02, 0.03, 0.04, 0.06, 0.10)
 EACH_NIGHT = (1, 2, 3)
-SHUFFLES = 20
+SHUFFLES = 20  # orders in which the nights of each series are replayed
 HEADINGS = (
     "test",
     "metric",
@@ -61,7 +61,9 @@ def main(options: argparse.Namespace) -> int:
     replays = []
     for one in _pinned_series(options):
         name = (one.series.test, one.series.metric)
-        now = None if one.pin is None else sight_of(one.series, one.pin, strictness=one.strictness)
+        now = None
+        if one.pin is not None:
+            now = sight_of(one.series, one.pin, strictness=one.strictness)
         if now is None or one.pin is None:
             others.append(" ".join(name))
             continue

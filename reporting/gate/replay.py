@@ -64,7 +64,9 @@ def nights_together(autocorrelation: float) -> int:
     Single nights in shuffled order remember nothing, so of a series with autocorrelation they would say that it cries
     less often than it does.
     """
-    return BLOCK if autocorrelation > 0 else 1
+    if autocorrelation > 0:
+        return BLOCK
+    return 1
 
 
 def shuffled(runs: Sequence[RunValue], block: int, generator: random.Random) -> list[RunValue]:
@@ -92,5 +94,8 @@ def begun(series: Series, pin: Pin, strictness: Strictness) -> Iterator[Kind]:
         step = course.steps[index] and not series.passed_step(run)
         is_red = step or course.was_red(index)
         if is_red and not was_red:
-            yield Kind.DRIFTED if index in begins and not step else Kind.SLOWER
+            if index in begins and not step:
+                yield Kind.DRIFTED
+            else:
+                yield Kind.SLOWER
         was_red = is_red

@@ -22,7 +22,9 @@ from reporting.tables.grouped import Table
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.row import NO_SPLIT, number
 
-RESTLESS = 0.25  # a fact that changes before more than this share of the runs says nothing of any of them
+# Nodes of a shared machine change from run to run. A fact that changes before more than this share of the runs says
+# nothing of any of them.
+RESTLESS = 0.25
 
 
 def night_tables(
@@ -142,7 +144,9 @@ def _verdict(
 def _said(verdict: Verdict | None) -> str:
     if verdict is None:
         return "-"
-    return f"RED {verdict.short}" if verdict.red else verdict.short
+    if verdict.red:
+        return f"RED {verdict.short}"
+    return verdict.short
 
 
 def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list[str]]:

@@ -165,4 +165,6 @@ def _cell(column: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     text = visible(value)
-    return f"'{text}" if text.startswith(FORMULA) and column not in NEVER_A_FORMULA else text
+    if text.startswith(FORMULA) and column not in NEVER_A_FORMULA:
+        return f"'{text}"
+    return text
