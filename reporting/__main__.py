@@ -45,11 +45,10 @@ MODULES = {
     "import": "import_runs"
 }  # a module cannot have the name of a statement; all others are named as they are typed
 
-COMMANDS = {
-    name: Command(MODULES.get(name, name), summary, add_history, group)
-    for group, summaries in SUMMARIES.items()
-    for name, summary in summaries.items()
-}
+COMMANDS: dict[str, Command] = {}
+for _group, _summaries in SUMMARIES.items():
+    for _name, _summary in _summaries.items():
+        COMMANDS[_name] = Command(MODULES.get(_name, _name), _summary, add_history, _group)
 PROGRAM = Program("python -m reporting", str(__doc__), "reporting.commands", COMMANDS)
 
 

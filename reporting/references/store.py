@@ -72,8 +72,11 @@ def append(site_folder: Path, answer: Answer) -> Path:
         OSError: nothing was written.
     """
     folder = site_folder / FOLDER / folder_name(answer_file.subject_of(answer))
-    earlier = [file.answer.author.at for file in map(answer_file.read, _paths(folder, [])) if file.answer]
-    at = max([answer.author.at, *(moment + SECOND for moment in earlier)])
+    at = answer.author.at
+    for path in _paths(folder, []):
+        earlier = answer_file.read(path).answer
+        if earlier is not None:
+            at = max(at, earlier.author.at + SECOND)
     text = answer_file.text_of(replace(answer, author=replace(answer.author, at=at)))
     folder.mkdir(parents=True, exist_ok=True)
     # Two branches may answer on one day: each text has a name of its own, so that git merges them.

@@ -70,7 +70,9 @@ def tables_of(rows: Sequence[Row], *, join: bool = False) -> list[Table]:
         if row.run.effective_throughput is not None or not row.run.metrics:
             ours.setdefault(_name(row.run), []).append(row)
     if join and len(ours) > 1:
-        joined = [row for members in ours.values() for row in members]
+        joined: list[Row] = []
+        for members in ours.values():
+            joined += members
         requests = [part(row.run, "request") for row in joined]
         if len({(request.get("size"), request.get("mode")) for request in requests}) == 1:  # no table mixes modes
             ours = {_in_common(list(ours)): joined}
