@@ -130,7 +130,7 @@ def measure(name: str, command: Sequence[str], folder: Path) -> None:
         _, status, usage = os.wait4(child, 0)
         wall_s = time.monotonic() - begin_s
     lines = output.read_text(errors="replace").splitlines() or [""]
-    said = next((line for line in lines if "lines are new" in line), lines[-1])
+    said = next((line for line in lines if line.startswith("lines: ")), lines[-1])
     red = sum(line.startswith("test_") and "slower since" in line and " pin of " not in line for line in lines)
     cpu_s = usage.ru_utime + usage.ru_stime
     code = os.waitstatus_to_exitcode(status)

@@ -1,7 +1,7 @@
 """The machines of a simulated centre, and what happens to them in a year. benchmarks/report_year.py makes the runs.
 
 The rates of ARCHER2's CPUs, of EIDF's A100s, of Graphcore and of Cerebras are those of Rae et al.
-(reporting/anchors/hpdc24.yaml). Those of the other machines are guesses: so many times an A100, or a CPU of ARCHER2.
+(reporting/tables/anchors.yaml). Those of the other machines are guesses: so many times an A100, or a CPU of ARCHER2.
 Events are told in nights before the last night, which is 0, so that a shorter year ends in the same way.
 """
 

@@ -25,12 +25,19 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: pytest --resume=RUN --wait=0, which brings logs and results as far as they are written; "
         "python -m platforms logs -f JOB shows one log"
     ),
+    ("python -m reporting", "aa"): (
+        "type: python -m reporting power; its line `replayed` is the gate on the centre's own nights in shuffled order"
+    ),
     ("python -m reporting", "anchors"): (
-        "type: python -m reporting table --anchors; all published numbers stand in the files of reporting/anchors/"
+        "type: python -m reporting table --anchors; all published numbers stand in reporting/tables/anchors.yaml"
     ),
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
     ("python -m reporting", "comment", "--name"): (
         "GitLab is not asked any more: type python -m reporting comment --print, and send the text (docs/ci.md)"
+    ),
+    ("python -m reporting", "import", "pytest-benchmark"): (
+        "a test of your own runs any program and records its numbers, as docs/foreign-loops.md shows: pytest "
+        "site/test_mine.py"
     ),
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",
 }

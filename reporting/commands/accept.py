@@ -24,7 +24,7 @@ from reporting.gate.explanation import (
 from reporting.gate.new_level import NewLevel
 from reporting.gate.verdict import Kind, Verdict
 
-WIDE = 2.0  # runs of one level do not vary by so many scales
+WIDE = 2.0  # runs of one level do not vary by so many scales; runs of two levels, accepted as one, do
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,14 +50,16 @@ def main(options: argparse.Namespace) -> int:
     references = answering.references_of(opened)
     since: datetime.date | str = options.since
     if options.since not in {envelope.key.run_id for envelope in envelopes}:
-        since = answering.past_night("--since", options.since, tonight)
+        since = answering.past("--since", options.since, tonight, answering.NIGHT)
     level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends, tonight)
     acceptance = level.acceptance(reason, author)
     before = answering.last_verdict(metric, envelopes, references, opened)
     with_answer = dataclasses.replace(references, acceptances=(*references.acceptances, acceptance))
     after = answering.last_verdict(metric, envelopes, with_answer, opened)
     better = _better(level, before, after)
-    instead = [] if better is None else _with_start(level, better, reason, opened)
+    instead = []
+    if better is not None:
+        instead = _with_start(level, better, reason, opened)
     if _changes_nothing(level, before, after):
         said = f"{test}: nothing is written, since this would change nothing: the last run would still be {after.short}"
         if after.kind is Kind.NODE:
@@ -73,13 +75,17 @@ def main(options: argparse.Namespace) -> int:
 def _title(level: NewLevel, test: str, since: datetime.date | str) -> str:
     """As in `Accept effective throughput 735 samples/s of TEST since the night of 2026-11-15 (-9.5 %)`."""
     unit = f" {level.series.unit}".rstrip()
-    moved = "" if level.old_level is None else f" ({_moved(level, level.old_level)})"
     metric = level.series.metric.replace("_", " ")
-    return f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}{moved}"
+    title = f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}"
+    if level.old_level is not None:
+        title += f" ({_moved(level, level.old_level)})"
+    return title
 
 
 def _named(since: datetime.date | str) -> str:
-    return f"the run {since}" if isinstance(since, str) else f"the night of {since}"
+    if isinstance(since, str):
+        return f"the run {since}"
+    return f"the night of {since}"
 
 
 def _began(verdict: Verdict) -> datetime.date | str | None:
@@ -143,7 +149,9 @@ def _on_the_node(level: NewLevel, tonight: datetime.date, opened: OpenedSite) ->
 
 def _missing(level: NewLevel, since: datetime.date | str) -> str:
     runs = len(eligible_from(level.series, since))
-    return "" if runs >= RUNS_TO_ACCEPT else f", once it has {RUNS_TO_ACCEPT} runs (there are {runs})"
+    if runs >= RUNS_TO_ACCEPT:
+        return ""
+    return f", once it has {RUNS_TO_ACCEPT} runs (there are {runs})"
 
 
 def shown(level: NewLevel) -> list[str]:

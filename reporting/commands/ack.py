@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
         title = f"End the acknowledgement of {metric.replace('_', ' ')} of {test}"
         lines = [f"{test}: the acknowledgement is over; tonight it is red if it is worse than its pin"]
     else:
-        until = answering.coming_night("--until", options.until, tonight)
+        until = answering.coming("--until", options.until, tonight, answering.NIGHT)
         verdict = answering.last_verdict(metric, envelopes, references, opened)
         if not verdict.red and verdict.kind is not Kind.ACKNOWLEDGED:
             raise RefusedError(f"{test}: there is nothing to acknowledge: the last run is {verdict.short}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import difflib
 import getpass
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from platforms import checkout
@@ -17,6 +16,7 @@ from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from platforms.rundir.accepted_runs import FOLDER
 from reporting.commands.opened_site import OpenedSite
+from reporting.commands.selection import nearest_of, of_one_test
 from reporting.gate.judge import judge
 from reporting.gate.series import order
 from reporting.gate.verdict import Verdict
@@ -28,7 +28,6 @@ from reporting.references.answers import Author, References
 from reporting.references.kept_in_git import can_be_committed
 
 CI_USERS = ("GITLAB_USER_LOGIN", "GITHUB_ACTOR")  # who triggered the pipeline
-MOST_SHOWN = 12
 
 
 def add_by(parser: argparse.ArgumentParser) -> None:
@@ -78,38 +77,25 @@ def day_of(option: str, typed: str) -> datetime.date:
     return day
 
 
-def coming_day(option: str, typed: str, today: datetime.date) -> datetime.date:
-    """A date that has not passed. Raises RefusedError."""
+NIGHT = "the night of "
+
+
+def coming(option: str, typed: str, now: datetime.date, of: str = "") -> datetime.date:
+    """A day that has not passed, or a night where `of` is NIGHT. Raises RefusedError.
+
+    In the morning the present night has the date of the day before.
+    """
     day = day_of(option, typed)
-    if day < today:
-        raise RefusedError(f"{option}: {day} has passed, today is {today}")
+    if day < now:
+        raise RefusedError(f"{option}: {of}{day} has passed, now it is {of}{now}")
     return day
 
 
-def coming_night(option: str, typed: str, tonight: datetime.date) -> datetime.date:
-    """A night that has not passed. In the morning the present night has the date of the day before.
-
-    Raises RefusedError.
-    """
-    night = day_of(option, typed)
-    if night < tonight:
-        raise RefusedError(f"{option}: the night of {night} has passed, this is the night of {tonight}")
-    return night
-
-
-def past_night(option: str, typed: str, tonight: datetime.date) -> datetime.date:
-    """A night that has begun. Raises RefusedError."""
-    night = day_of(option, typed)
-    if night > tonight:
-        raise RefusedError(f"{option}: the night of {night} is still to come, this is the night of {tonight}")
-    return night
-
-
-def past_day(option: str, typed: str, today: datetime.date) -> datetime.date:
-    """A date that has come. Raises RefusedError."""
+def past(option: str, typed: str, now: datetime.date, of: str = "") -> datetime.date:
+    """A day that has begun, or a night where `of` is NIGHT. Raises RefusedError."""
     day = day_of(option, typed)
-    if day > today:
-        raise RefusedError(f"{option}: {day} is still to come, today is {today}")
+    if day > now:
+        raise RefusedError(f"{option}: {of}{day} is still to come, now it is {of}{now}")
     return day
 
 
@@ -127,32 +113,9 @@ def runs_of_test(opened: OpenedSite, typed: str) -> tuple[str, list[Envelope]]:
     Raises RefusedError where no test or several tests are meant.
     """
     problems: list[str] = []
-    envelopes = opened.read([typed], problems)
-    test = typed
-    if not envelopes:
-        every = opened.read(None, problems)
-        if not every:
-            raise RefusedError(opened.why_empty())
-        tests = {envelope.key.test for envelope in every}
-        if not any(typed in test for test in tests):
-            raise RefusedError(unknown("test", typed, tests) + opened.elsewhere([typed]))
-        test = one_of(typed, tests)
-        envelopes = [envelope for envelope in every if envelope.key.test == test]
-    warn(dict.fromkeys(problems))
-    return test, envelopes
-
-
-def one_of(typed: str, tests: Collection[str]) -> str:
-    """The test that has this id, or this part in its id. Raises RefusedError where there is none, or several."""
-    found = [typed] if typed in tests else sorted(test for test in tests if typed in test)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise RefusedError(unknown("test", typed, tests))
-    shown = [f"  {shlex.quote(test)}" for test in found[:MOST_SHOWN]]
-    if len(found) > MOST_SHOWN:
-        shown.append(f"  and {len(found) - MOST_SHOWN} more")
-    raise RefusedError("\n".join([f"{typed!r} is a part of {len(found)} tests; name one of them:", *shown]))
+    envelopes = of_one_test(opened, [typed], problems)
+    warn(problems)
+    return envelopes[0].key.test, envelopes
 
 
 def refuse_unknown_platform(opened: OpenedSite, name: str) -> None:
@@ -162,15 +125,7 @@ def refuse_unknown_platform(opened: OpenedSite, name: str) -> None:
         return
     known = with_file | {envelope.platform for envelope in opened.read()}
     if name not in known:
-        raise RefusedError(unknown("platform", name, known))
-
-
-def unknown(kind: str, name: str, known: Collection[str]) -> str:
-    """The message for a name that nothing has, with the nearest one, or the known ones if they are few."""
-    close = difflib.get_close_matches(name, known, n=1)
-    if not close and len(known) > MOST_SHOWN:
-        return f"there is no {kind} {name!r}"
-    return f"there is no {kind} {name!r} {nearest(name, known)}"
+        raise RefusedError(f"there is no platform {name!r} {nearest_of(name, known)}")
 
 
 def metric_of(typed: str | None, test: str, envelopes: Sequence[Envelope]) -> str:

@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """List the answers. Returns 1 if one of them was edited by hand or cannot be read."""
+    """List the answers. Returns 1 if one of them cannot be read."""
     opened = open_site(options)
     now = answering.now()
     references = opened.references()
@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
     _show("in force", in_force)
     _show("over", over)
     if not in_force and not over:
-        print(f"there is no answer in {opened.folder / FOLDER}" + (f" about {wanted}" if wanted else ""))
+        print(f"there is no answer in {opened.folder / FOLDER} about {wanted or 'any test'}")
     return print_errors(references.problems)
 
 
@@ -81,17 +81,20 @@ def _metric(answer: Acceptance | Acknowledgement) -> str:
 
 def _why_not(answer: Answer, references: References, today: datetime.date, tonight: datetime.date) -> str:
     """Why an answer is not in force; empty if it is."""
+    now = today
+    last: Answer | None = None
     match answer:
         case Acceptance():
             last = references.acceptance(answer.test, answer.metric, answer.comparability)
-            return "" if answer is last else "replaced"
         case Acknowledgement():
-            if answer is references.acknowledgement(answer.test, answer.metric, tonight):
-                return ""
-            return "replaced" if tonight <= answer.until else "ended"
+            last = references.acknowledgement(answer.test, answer.metric, tonight)
+            now = tonight
         case Pause():
-            last_pause = {pause.name: pause for pause in references.pauses}[answer.name]
-            if answer is last_pause and today <= answer.until:
-                return ""
-            return "replaced" if today <= answer.until else "ended"
+            last = {pause.name: pause for pause in references.pauses}[answer.name]
+        case Note():
+            return ""
+    if isinstance(answer, Acknowledgement | Pause) and answer.until < now:
+        return "ended"
+    if answer is not last:
+        return "replaced"
     return ""

@@ -12,7 +12,7 @@ from platforms import atomic_file, checkout
 from platforms.job import RefusedError
 from platforms.output import print_errors
 from reporting import bundle
-from reporting.commands import answering
+from reporting.commands import answering, reported
 from reporting.commands.chosen_runs import LATEST, chosen_runs
 from reporting.commands.opened_site import open_site
 from reporting.commands.output_file import refuse_place
@@ -25,8 +25,7 @@ KINDS = {
     "openmetrics": "the whole history with timestamps, for `promtool tsdb create-blocks-from openmetrics`",
     "grafana": "a dashboard for Grafana, as JSON; it needs no history",
     "gitlab": "GitLab's metrics report, for the widget of merge requests",
-    "bundle": "whole runs for another centre, as a tar.gz: WORD is a run's id, latest, a label, or conditions as in "
-    "platform=a100,date=2026-11-17; `import runs` takes it",
+    "bundle": "whole runs for another centre, as a tar.gz that `import runs` takes",
 }
 EXAMPLES = {
     "prometheus": "hpc_ml_bench.prom",
@@ -35,13 +34,17 @@ EXAMPLES = {
     "gitlab": "metrics.txt",
     "bundle": "runs.tar.gz",
 }
+WORDS = (
+    f"{reported.WORDS}; bundle: a run's id, latest (the default), a label, or conditions, as in "
+    "platform=a100,date=2026-11-17; grafana: none"
+)
 LINES = 10_000  # that are written at a time
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     described = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser.add_argument("kind", metavar="KIND", choices=KINDS, help=described)
-    add_report(parser)
+    add_report(parser, WORDS)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
     parser.add_argument(
         "--runs-dir",

@@ -1,6 +1,6 @@
-"""`python -m reporting import reframe|pytest-benchmark|runs FILE…`: takes in what others recorded.
+"""`python -m reporting import reframe|runs FILE…`: takes in what others recorded.
 
-Results of other programs go into the site's history. Runs of another centre become a site of their own.
+Results of ReFrame go into the site's history. Runs of another centre become a site of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import datetime
 import itertools
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from platforms.job import RefusedError
@@ -25,13 +25,14 @@ from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.place import refuse_missing
 from reporting.history.writer import HistoryWriter
-from reporting.imports import pytest_benchmark, reframe
+from reporting.imports import reframe
 from reporting.imports.directions import Decision, MetricName, Said
-from reporting.imports.merge import Count, Known, known_of, missing
+from reporting.imports.merge import Count, known_of, missing
 from reporting.imports.reframe_files import read_files
 from reporting.imports.survey import decisions, survey_of
 
 AT_ONCE = 1000  # envelopes, of about 1 kB each
+MOST_CHECKS = 3  # that a row names
 
 EPILOG = (
     "The same files can be imported every night: what the history has is not written again. "
@@ -44,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument(
         "program",
-        choices=("reframe", "pytest-benchmark", "runs"),
+        choices=("reframe", "runs"),
         help="what made the files; runs: `export bundle` did",
     )
     parser.add_argument(
@@ -52,8 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="reframe: a results database, a report (JSON), a perflog, or a folder of these two; pytest-benchmark: a "
-        "JSON file, or a folder of them, such as .benchmarks; runs: one tar.gz",
+        help="reframe: a results database, a report (JSON), a perflog, or a folder of these two; runs: one tar.gz",
     )
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="runs: the new folder (default: the file's name, in this folder)"
@@ -80,20 +80,17 @@ def main(options: argparse.Namespace) -> int:
     if options.program == "runs":
         return _unpack(options)
     if options.to is not None:
-        raise RefusedError("--to: only import runs makes a new folder; other results go into the history (--history)")
+        raise RefusedError(
+            "--to: only import runs makes a new folder; ReFrame's results go into the history (--history)"
+        )
     site = open_site(options)
     refuse_missing(site.history, options.history, site.folder)
     said = Said.parse(options.better)
-    if options.better and options.program != "reframe":
-        raise RefusedError("--better is for metrics of ReFrame: those of pytest-benchmark are seconds")
     for path in options.files:
         if not path.exists():
             raise RefusedError(f"{path}: no such file or folder")
     problems: list[str] = []
-    if options.program == "reframe":
-        count = _import_reframe(site, options.files, said, options.since, problems)
-    else:
-        count = _import_pytest_benchmark(site, options.files, options.since, problems)
+    count = _import_reframe(site, options.files, said, options.since, problems)
     print(_summary(count, site))
     for line in _left_out(count, options.since):
         print(line)
@@ -126,15 +123,17 @@ def _left_out(count: Count, since: datetime.date | None) -> list[str]:
     """A line for each reason why runs were not imported."""
     lines = []
     if count.in_future:
-        runs = "1 run is" if count.in_future == 1 else f"{count.in_future} runs are"
-        lines.append(f"{runs} dated more than a day in the future: left out (was the clock of that machine wrong?)")
+        lines.append(
+            f"left out, since they are dated more than a day in the future: {count.in_future} (was the clock of that "
+            "machine wrong?)"
+        )
     if count.too_old and since is None:
         lines.append(
-            f"{count.too_old} are older than the first night of their test there, and would move its pin: left out "
-            "(to take them, type --since=DATE)"
+            "left out, since they are older than the first night of their test there, and would move its pin: "
+            f"{count.too_old} (to take them, type --since=DATE)"
         )
     elif count.too_old:
-        lines.append(f"{count.too_old} are older than {since}: left out")
+        lines.append(f"left out, since they are older than {since}: {count.too_old}")
     return lines
 
 
@@ -154,30 +153,12 @@ def _import_reframe(
         for case in read_files(files, problems)
         if case.has_run
     )
-    count = _write(site, envelopes, known, since)
-    results = ", ".join(f"{number} {result}" for result, number in sorted(survey.cases.items()))
-    print(f"test cases of ReFrame by result: {results or 'none'}")
-    return count
-
-
-def _import_pytest_benchmark(
-    site: OpenedSite, paths: Sequence[Path], since: datetime.date | None, problems: list[str]
-) -> Count:
-    now_s = time.time()
-    envelopes: list[Envelope] = []
-    for path in paths:
-        for file in pytest_benchmark.files_in(path, problems):
-            envelopes += pytest_benchmark.read_file(file, site.settings.name, now_s, problems)
-    tests = {envelope.key.test for envelope in envelopes}
-    known = known_of(site.read(tests, problems), site.settings.night_ends)
-    return _write(site, envelopes, known, since)
-
-
-def _write(site: OpenedSite, envelopes: Iterable[Envelope], known: Known, since: datetime.date | None) -> Count:
     count = Count()
     writer = HistoryWriter(site.history)
     for part in _parts(missing(envelopes, known, count, site.settings.night_ends, since)):
         writer.write_all(part)
+    results = ", ".join(f"{number} {result}" for result, number in sorted(survey.cases.items()))
+    print(f"test cases of ReFrame by result: {results or 'none'}")
     return count
 
 
@@ -196,8 +177,10 @@ def _print_decisions(decided: dict[MetricName, Decision]) -> None:
         checks.setdefault((name.metric, name.unit or "-", better, decision.reason), []).append(name.check)
     rows: list[tuple[str, ...]] = [("metric", "unit", "better", "why", "checks")]
     for row, names in checks.items():
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        rows.append((*row, shown))
+        shown = names[:MOST_CHECKS]
+        if len(names) > MOST_CHECKS:
+            shown.append(f"and {len(names) - MOST_CHECKS} more")
+        rows.append((*row, ", ".join(shown)))
     for line in aligned(rows, range(len(rows[0]))):
         print(printable(line))
     for name, decision in decided.items():
@@ -208,15 +191,10 @@ def _print_decisions(decided: dict[MetricName, Decision]) -> None:
 
 
 def _summary(count: Count, site: OpenedSite) -> str:
-    new = "1 line is new" if count.new == 1 else f"{count.new} lines are new"
-    there = "1 was there already" if count.already_there == 1 else f"{count.already_there} were there already"
-    tests = "1 test" if len(count.tests) == 1 else f"{len(count.tests)} tests"
-    return f"{new}, {count.changed} changed, {there}: {tests}, {_nights(count)}, in {site.history}"
-
-
-def _nights(count: Count) -> str:
-    if not count.nights:
-        return "no night"
-    if len(count.nights) == 1:
-        return f"1 night, {min(count.nights)}"
-    return f"{len(count.nights)} nights from {min(count.nights)} to {max(count.nights)}"
+    nights = "none"
+    if count.nights:
+        nights = f"{len(count.nights)}, {min(count.nights)} to {max(count.nights)}"
+    return (
+        f"lines: {count.new} new, {count.changed} changed, {count.already_there} there already; "
+        f"tests: {len(count.tests)}; nights: {nights}; in {site.history}"
+    )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shutil
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +19,17 @@ from reporting.tables.row import Row, number
 
 COUNTED = frozenset({Kind.OK, Kind.LEARNING})
 """Verdicts that are only counted, unless all rows are to be shown."""
-LEAST_WIDTH = 20  # of what the gate says, beside the value
+IN_ORDER = (
+    Kind.BLIND,
+    Kind.SUSPECT,
+    Kind.TRANSIENT,
+    Kind.ACKNOWLEDGED,
+    Kind.PAUSED,
+    Kind.FASTER,
+    Kind.LEARNING,
+    Kind.OK,
+)
+"""Verdicts that are not red, in the order in which the last line counts them."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +68,10 @@ def judged_tests(
     remarks = []
     silent = dict(by_site_and_test(envelopes))
     for row in rows:
-        if row.envelope is not None:
-            del silent[row.envelope.key.site, row.envelope.key.test]
-            changes = changed_metrics(row.envelope, envelopes, night_ends)
-            remarks += [f"{row.envelope.key.test}: {remark}" for remark in (*row.remarks, *changes)]
+        assert row.envelope is not None
+        del silent[row.envelope.key.site, row.envelope.key.test]
+        changes = changed_metrics(row.envelope, envelopes, night_ends)
+        remarks += [f"{row.envelope.key.test}: {remark}" for remark in (*row.remarks, *changes)]
     without_numbers = []
     for (_site, test), runs in sorted(silent.items()):
         pause = references.pause(test, runs[-1].platform, now.date())
@@ -84,10 +91,7 @@ def print_judged(judged: Judged, site: OpenedSite, *, explain: bool, verbose: bo
         explain: print for each red metric how it was computed, and what can be answered.
         verbose: show what is ok or learning, too.
     """
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    lines = _lines(judged.rows, site.settings.night_ends, width, verbose=verbose)
-    for remark in judged.remarks:
-        lines += _wrapped(remark, width)
+    lines = [*_lines(judged.rows, site.settings.night_ends, verbose=verbose), *judged.remarks]
     for line in lines:
         print(printable(line))
     red = [verdict for verdict in judged.verdicts if verdict.red]
@@ -102,61 +106,44 @@ def print_judged(judged: Judged, site: OpenedSite, *, explain: bool, verbose: bo
         print(f"How each red number was computed, and how it can be answered: {command}")
 
 
-def _lines(rows: Sequence[Row], night_ends: datetime.time, width: int | None, *, verbose: bool) -> list[str]:
+def _lines(rows: Sequence[Row], night_ends: datetime.time, *, verbose: bool) -> list[str]:
     """The id of each test with the night of its run, the worst tests first, and below it a line for each metric."""
-    chosen: list[tuple[Row, Verdict]] = []
+    heads = []
+    cells = []
     for row in sorted(rows, key=lambda row: min(map(_rank, row.verdicts.values()), default=0)):
+        assert row.envelope is not None
+        head = f"{row.envelope.key.test}, {night_of(row.envelope.time_s, night_ends)}"
         for verdict in sorted(row.verdicts.values(), key=_rank):
             if verbose or verdict.kind not in COUNTED:
-                chosen.append((row, verdict))
-    if not chosen:
-        return []
-    numbers = aligned([_cells(row, verdict) for row, verdict in chosen], (0, 1, 3))
-    indent = max(map(len, numbers)) + 4
-    lines = []
-    previous = None
-    for (row, verdict), cells in zip(chosen, numbers, strict=True):
-        if row is not previous and row.envelope is not None:
-            lines += _wrapped(f"{verdict.test}, {night_of(row.envelope.time_s, night_ends)}", width)
-            previous = row
-        whole = f"  {cells:<{indent - 4}}  {verdict.short}"
-        if width is None or len(whole) <= width:
-            lines.append(whole)
-        elif width - indent >= LEAST_WIDTH:
-            first, *more = textwrap.wrap(verdict.short, width - indent)
-            lines += [f"  {cells:<{indent - 4}}  {first}", *(" " * indent + text for text in more)]
-        else:
-            said = textwrap.wrap(verdict.short, width, initial_indent=" " * 4, subsequent_indent=" " * 4)
-            lines += [f"  {cells}".rstrip(), *said]
+                mark = "RED" if verdict.red else ""
+                metric = row.envelope.metrics[verdict.metric]
+                heads.append(head)
+                cells.append((mark, verdict.metric, number(metric.value), metric.unit, verdict.short))
+    lines: list[str] = []
+    for head, line in zip(heads, aligned(cells, (0, 1, 3, 4)), strict=True):
+        if head not in lines:
+            lines.append(head)
+        lines.append(f"  {line}")
     return lines
-
-
-def _wrapped(line: str, width: int | None) -> list[str]:
-    return [line] if width is None else textwrap.wrap(line, width, subsequent_indent="  ")
-
-
-def _cells(row: Row, verdict: Verdict) -> tuple[str, str, str, str]:
-    mark = "RED" if verdict.red else ""
-    if row.envelope is None:
-        return mark, verdict.metric, "-", ""
-    metric = row.envelope.metrics[verdict.metric]
-    return mark, verdict.metric, number(metric.value), metric.unit
 
 
 def _rank(verdict: Verdict) -> int:
     """Red comes first, then what a person should know, then what is only counted."""
     if verdict.red:
         return 0
-    return 2 if verdict.kind in COUNTED else 1
+    if verdict.kind not in COUNTED:
+        return 1
+    return 2
 
 
 def _summary(judged: Judged) -> str:
     """How many metrics are red, blind, amber and ok: `2 red, 1 blind, 117 ok`."""
     counts: Counter[str] = Counter()
     for verdict in judged.verdicts:
-        counts["red" if verdict.red else verdict.kind.value] += 1
+        if verdict.red:
+            counts["red"] += 1
+        else:
+            counts[verdict.kind.value] += 1
     counts["blind"] += len(judged.without_numbers)
-    amber = (Kind.BLIND, Kind.SUSPECT, Kind.TRANSIENT, Kind.ACKNOWLEDGED, Kind.PAUSED, Kind.FASTER)
-    words = ["red", *(kind.value for kind in amber)]
-    parts = [f"{counts[word]} {word}" for word in (*words, Kind.LEARNING.value, Kind.OK.value) if counts[word]]
+    parts = [f"{counts[word]} {word}" for word in ("red", *IN_ORDER) if counts[word]]
     return ", ".join(parts) or "nothing is judged"

@@ -22,7 +22,7 @@ def main(options: argparse.Namespace) -> int:
     author = answering.author_of(options)
     text = answering.text_of("TEXT", options.text)
     opened = open_site(options)
-    day = answering.past_day("--at", options.at, author.at.date())
+    day = answering.past("--at", options.at, author.at.date())
     answering.refuse_unknown_platform(opened, options.platform)
     print(f"{options.platform}, {day}: {text}")
     answering.write(opened, Note(options.platform, day, text, author))

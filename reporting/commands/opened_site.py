@@ -56,15 +56,6 @@ class OpenedSite:
             f"{' and '.join(others)}; `name:` in {self.folder / 'site.yaml'} says which site this is"
         )
 
-    def elsewhere(self, words: Collection[str]) -> str:
-        """A remark on the other sites of the history that have a test with these words in its id; empty if none has."""
-        others = {
-            run.key.site
-            for run in reader.read(self.history)
-            if run.key.site != self.settings.name and all(word in run.key.test for word in words)
-        }
-        return f" (the site {' and '.join(sorted(others))} has one in this history)" if others else ""
-
 
 def add_history(parser: argparse.ArgumentParser) -> None:
     """Declare `--history`, which `open_site` reads."""

@@ -9,6 +9,7 @@ from platforms import checkout
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.selection import nearest_of, one_of
 from reporting.references.answers import Pause, References
 
 
@@ -35,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
         answer = Pause(pause.name, today - datetime.timedelta(days=1), pause.reason, author)
         print(f"{pause.name}: the pause is over")
     else:
-        until = answering.coming_day("--until", options.until, today)
+        until = answering.coming("--until", options.until, today)
         reason = answering.text_of("--reason", options.reason)
         answer = Pause(_name(opened, options.name), until, reason, author)
         print(f"{answer.name}: skipped until {until}, that day included: {reason}")
@@ -47,21 +48,21 @@ def _in_force(typed: str, references: References, today: datetime.date) -> Pause
     """The pause that is meant. Raises RefusedError."""
     last = {pause.name: pause for pause in references.pauses}
     names = [name for name, pause in last.items() if pause.until >= today]
-    if not names:
-        raise RefusedError("no pause is in force")
     if typed in names:
         return last[typed]
-    return last[answering.one_of(typed, names)]
+    if not any(typed in name for name in names):
+        raise RefusedError(f"no pause of {typed!r} is in force")
+    return last[one_of([typed], names)]
 
 
 def _name(opened: OpenedSite, typed: str) -> str:
     """The platform or test that is meant. Raises RefusedError."""
     runs = opened.read()
     platforms = checkout.file_names(opened.folder) | {run.platform for run in runs}
-    if typed in platforms:
-        return typed
     tests = {run.key.test for run in runs}
+    if typed in platforms | tests:
+        return typed
     like_a_platform = any(typed in platform for platform in platforms)
     if like_a_platform or not any(typed in test for test in tests):  # who mistypes a platform means no test
-        raise RefusedError(answering.unknown("platform or test", typed, platforms | tests))
-    return answering.one_of(typed, tests)
+        raise RefusedError(f"there is no platform or test {typed!r} {nearest_of(typed, platforms | tests)}")
+    return one_of([typed], tests)

@@ -1,53 +1,134 @@
-"""`python -m reporting power [WORD…]`: what the gate can see in each series, and what more runs a night would buy."""
+"""`python -m reporting power [WORD…]`: what the gate can see in each series, and how often it cries for nothing."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from platforms.job import RefusedError
+from platforms.output import print_errors
+from platforms.printable import printable
+from reporting.columns import aligned
 from reporting.commands.opened_site import open_site
-from reporting.commands.pinned_series import add_tests, pinned_series, print_others, print_table
+from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, until_tonight
+from reporting.gate.estimates import Strictness
+from reporting.gate.judge import strictness_of
 from reporting.gate.power import CHANCE, MONTH, NIGHTS, Sight, sight_of
+from reporting.gate.replay import LEAST_NIGHTS, Replay, replay
+from reporting.gate.series import Pin, Series, pin_of, series_of
 
 LOSSES = (0.02, 0.03, 0.04, 0.06, 0.10)
 EACH_NIGHT = (1, 2, 3)
+SHUFFLES = 20  # orders in which the nights of each series are replayed
+HEADINGS = (
+    "test",
+    "metric",
+    "runs a night",
+    *(f"-{100 * loss:.0f} %" for loss in LOSSES),
+    "drifts",
+    "steps",
+    *(f"with {count} a night" for count in EACH_NIGHT),
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    add_tests(parser)
+    parser.add_argument(
+        "selection",
+        metavar="WORD",
+        nargs="*",
+        help="only tests whose ids have all these words in them; or ids of tests (default: all tests of the history)",
+    )
     add_tonight(parser)
+
+
+@dataclass(frozen=True)
+class PinnedSeries:
+    """A series and what it is compared with; `pin` is None while it learns."""
+
+    series: Series
+    pin: Pin | None
+    strictness: Strictness
 
 
 def main(options: argparse.Namespace) -> int:
     """Print a line for each series, and the false alarms of all series together."""
-    headings = ["test", "metric", "runs a night", *(f"-{100 * loss:.0f} %" for loss in LOSSES), "drifts", "steps"]
-    headings += [f"with {count} a night" for count in EACH_NIGHT]
-    rows = [tuple(headings)]
+    rows: list[tuple[str, ...]] = []
     others = []
-    drifts = 0.0
-    steps = 0.0
-    site = open_site(options)
-    for one in pinned_series(site, options.selection, lambda runs: until_tonight(runs, options, site)):
+    sights = []
+    replays = []
+    for one in _pinned_series(options):
         name = (one.series.test, one.series.metric)
-        now = None if one.pin is None else sight_of(one.series, one.pin, strictness=one.strictness)
+        now = None
+        if one.pin is not None:
+            now = sight_of(one.series, one.pin, strictness=one.strictness)
         if now is None or one.pin is None:
             others.append(" ".join(name))
             continue
         denser = [sight_of(one.series, one.pin, count, strictness=one.strictness) for count in EACH_NIGHT]
         rows.append((*name, *_cells(now), *(_loss(sight) for sight in denser if sight is not None)))
-        drifts += now.drifts
-        steps += now.steps
-    if len(rows) > 1:
+        sights.append(now)
+        replayed = replay(one.series, one.pin, SHUFFLES, one.strictness)
+        if replayed is not None:
+            replays.append(replayed)
+    if rows:
         print(f"The chance that a lasting loss is red within {NIGHTS} nights, and false alarms in {MONTH} nights.")
         print("A step is red only if its repeat is one, too. What is red without a loss is not counted as found.")
         print(f"The last columns: the loss that is found {100 * CHANCE:.0f} times of 100, with so many runs a night.")
         print("Too loud: without any change six nights are red so often that no loss is found with this chance.\n")
-        print_table(rows, (0, 1))
-        print(f"\nAll series: {drifts + steps:.1f} false alarms in {MONTH} nights.")
-        print(f"{drifts:.1f} of them are drifts of seven nights, {steps:.1f} are confirmed steps of a single run.")
-    print_others(others, "Fewer than 20 runs lie at the level of the pin of")
+        for line in aligned([HEADINGS, *rows], (0, 1)):
+            print(printable(line))
+        print(f"\nFalse alarms of all series in {MONTH} nights:")
+        print(_modelled(sights))
+        print(_replayed(replays, len(rows)))
+    if others:
+        print("\nFewer than 20 runs lie at the level of the pin of:")
+        for other in others:
+            print(printable(f"  {other}"))
     return 0
+
+
+def _modelled(sights: Sequence[Sight]) -> str:
+    drifts = sum(sight.drifts for sight in sights)
+    steps = sum(sight.steps for sight in sights)
+    return (
+        f"  modelled  {drifts + steps:.1f}: {drifts:.1f} drifts of seven nights and {steps:.1f} confirmed steps of a "
+        "single run, in nights drawn with the noise of each series"
+    )
+
+
+def _replayed(replays: Sequence[Replay], pinned: int) -> str:
+    """The only figure that assumes nothing about the noise."""
+    few = f"fewer than {LEAST_NIGHTS} quiet nights, or no run behind those of the pin"
+    if not replays:
+        return f"  replayed  not known: all series have {few}"
+    alarms = sum(MONTH * replayed.alarms / replayed.nights for replayed in replays)
+    line = f"  replayed  {alarms:.1f}: the gate on the series' own nights, in {SHUFFLES} shuffled orders"
+    if len(replays) < pinned:
+        line += f" ({len(replays)} of {pinned} series; the others have {few})"
+    return line
+
+
+def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
+    """The series of the last run of each test that is chosen, in the order of tests and metrics.
+
+    Prints what is wrong with the history. Raises RefusedError if the words choose no test, or none with numbers.
+    """
+    site = open_site(options)
+    problems: list[str] = []
+    references = site.references()
+    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
+    print_errors([*problems, *references.problems])
+    last = {run.key.test: run for run in envelopes if run.has_numbers and run.trial.in_series}
+    if not last:
+        raise RefusedError(f"{site.history}: no run of these tests has numbers (--history and --site name other ones)")
+    for _test, like in sorted(last.items()):
+        for metric in sorted(like.metrics):
+            series = series_of(metric, like, envelopes, site.settings.night_ends)
+            acceptance = references.acceptance(series.test, metric, series.comparability)
+            yield PinnedSeries(series, pin_of(series, acceptance), strictness_of(references, len(like.metrics)))
 
 
 def _cells(now: Sight) -> list[str]:

@@ -22,14 +22,12 @@ class Reported:
     report: ReportData
 
 
-def add_report(parser: argparse.ArgumentParser) -> None:
-    """Declare the words that choose tests, and `--tonight`: what `report_of` reads."""
-    parser.add_argument(
-        "selection",
-        metavar="WORD",
-        nargs="*",
-        help="only tests whose ids have all these words in them, such as a platform and a benchmark",
-    )
+WORDS = "only tests whose ids have all these words in them, such as a platform and a benchmark"
+
+
+def add_report(parser: argparse.ArgumentParser, words: str = WORDS) -> None:
+    """Declare the words that choose tests, with their help, and `--tonight`: what `report_of` reads."""
+    parser.add_argument("selection", metavar="WORD", nargs="*", help=words)
     add_tonight(parser)
 
 

@@ -58,15 +58,14 @@ def main(options: argparse.Namespace) -> int:
             "`python -m reporting compare LABEL LABEL` compares those with --label"
         )
     for (_site, test), runs in tests.items():
-        shown = len(runs) if options.all else options.runs
+        shown = options.runs
+        if options.all:
+            shown = len(runs)
         metric = None if options.metric is None else answering.metric_of(options.metric, test, runs)
         ending = endings_in(site.history, problems)
         tables = night_tables(runs, shown, references, night_ends, metric, ending)
         if not tables:
-            jobs = "1 job" if len(runs) == 1 else f"{len(runs)} jobs"
-            raise RefusedError(
-                f"{test} has {jobs} in the history, and none recorded a number; the last one: {ending(runs[-1])}"
-            )
+            raise RefusedError(f"{test}: no job of it in the history has numbers; the last one: {ending(runs[-1])}")
         for line in text(tables, width):
             print(printable(line))
         last = [run for run in runs if run.sane][-1]

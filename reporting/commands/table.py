@@ -19,10 +19,10 @@ from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, now_of, typed_date, until_tonight
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.tables.anchors import beside
 from reporting.tables.grouped import Table, tables_of
 from reporting.tables.history_rows import all_rows, latest_rows
 from reporting.tables.markdown import markdown
-from reporting.tables.published import beside
 from reporting.tables.row import Row
 from reporting.tables.text import text
 from reporting.tables.tidy import tidy
@@ -72,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.flush()
     else:
         atomic_file.write_text(options.output, content)
-        print(f"{len(rows)} {'run' if len(rows) == 1 else 'runs'} written to {options.output}", file=sys.stderr)
+        print(f"runs written to {options.output}: {len(rows)}", file=sys.stderr)
     answering.warn(problems)
     return 0
 
@@ -88,8 +88,9 @@ def _why_empty(site: OpenedSite, envelopes: Sequence[Envelope], since: datetime.
     last = night_of(envelopes[-1].time_s, site.settings.night_ends)
     if since is not None and last < since:
         return f"no run since the night of {since}: the last one of these tests is of the night of {last}"
-    jobs = "1 job" if len(envelopes) == 1 else f"{len(envelopes)} jobs"
-    return f"it holds {jobs} of these tests, and no numbers of them" + (f" since {since}" if since else "")
+    if since is not None:
+        return f"no job of these tests has numbers since the night of {since}"
+    return "no job of these tests has numbers"
 
 
 def _rows(

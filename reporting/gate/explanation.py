@@ -437,7 +437,7 @@ def notes(subject: Subject, since: datetime.date) -> list[str]:
 
 
 def lost_answers(subject: Subject) -> list[str]:
-    """Answers to this test that do not count, because their files were changed by hand."""
+    """Answers to this test that do not count, because their files cannot be read."""
     folder = job_folder.folder_name(subject.series.test)
     problems = [problem for problem in subject.references.problems if folder in problem]
     return [f"An answer does not count: {problem}" for problem in problems]

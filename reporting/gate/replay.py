@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,27 +21,15 @@ from reporting.gate.verdict import Kind
 LEAST_NIGHTS = 10
 """The order of fewer nights shows nothing."""
 BLOCK = 14
-"""Nights that stay together in a series with autocorrelation: twice the gate's window.
-
-Single nights in shuffled order remember nothing, so they would say that such a series cries less often than it does.
-"""
+"""Nights that stay together in a series with autocorrelation: twice the gate's window."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What the gate said of shuffled nights.
-
-    Attributes:
-        nights: how many nights were judged, in all shuffles together.
-        drifts: how often a red of the last seven nights together began.
-        steps: how often a red of a single run began.
-        block: how many nights stayed together.
-    """
+    """What the gate said of shuffled nights: how many it judged, in all orders together, and how often a red began."""
 
     nights: int
-    drifts: int
-    steps: int
-    block: int
+    alarms: int
 
 
 def replay(series: Series, pin: Pin, shuffles: int, strictness: Strictness | None = None) -> Replay | None:
@@ -57,11 +44,9 @@ def replay(series: Series, pin: Pin, shuffles: int, strictness: Strictness | Non
     runs = quiet_runs(series, pin, strictness)
     if len(runs) <= PIN_RUNS or len({run.night for run in runs}) < LEAST_NIGHTS or pin.level == 0:
         return None
-    block = 1
-    if noise_of_level(series, pin, strictness).autocorrelation > 0:
-        block = BLOCK
+    block = nights_together(noise_of_level(series, pin, strictness).autocorrelation)
     nights = 0
-    counted: Counter[Kind] = Counter()
+    alarms = 0
     generator = random.Random(1)
     for _ in range(shuffles):
         order = shuffled(runs, block, generator)
@@ -69,8 +54,19 @@ def replay(series: Series, pin: Pin, shuffles: int, strictness: Strictness | Non
         first_pin = pin_of(mixed, None)
         nights += len({run.night for run in order[PIN_RUNS:]})
         if first_pin is not None:
-            counted.update(begun(mixed, first_pin, strictness))
-    return Replay(nights, counted[Kind.DRIFTED], counted[Kind.SLOWER], block)
+            alarms += sum(1 for _red in begun(mixed, first_pin, strictness))
+    return Replay(nights, alarms)
+
+
+def nights_together(autocorrelation: float) -> int:
+    """How many neighbouring nights keep their order.
+
+    Single nights in shuffled order remember nothing, so of a series with autocorrelation they would say that it cries
+    less often than it does.
+    """
+    if autocorrelation > 0:
+        return BLOCK
+    return 1
 
 
 def shuffled(runs: Sequence[RunValue], block: int, generator: random.Random) -> list[RunValue]:
@@ -98,5 +94,8 @@ def begun(series: Series, pin: Pin, strictness: Strictness) -> Iterator[Kind]:
         step = course.steps[index] and not series.passed_step(run)
         is_red = step or course.was_red(index)
         if is_red and not was_red:
-            yield Kind.DRIFTED if index in begins and not step else Kind.SLOWER
+            if index in begins and not step:
+                yield Kind.DRIFTED
+            else:
+                yield Kind.SLOWER
         was_red = is_red

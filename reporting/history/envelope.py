@@ -89,7 +89,7 @@ class Envelope:
         statistic: of which windows its throughput is: ALL_WINDOWS, or "" in a line that is older than that.
         verdicts: of the gate, by metric: `kind`, `red`, `change`, `since`, `limit`, `level`, `scale`.
         provenance: what may explain a change: driver, image, commit, versions, nodes.
-        source: which program made it: `suite`, `reframe`, `pytest-benchmark`.
+        source: which program made it: `suite`, `reframe`.
         run: where its run.json lies; None where there is none.
     """
 

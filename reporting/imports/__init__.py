@@ -1,1 +1,1 @@
-"""Imports: what other programs have recorded becomes lines of the history."""
+"""Imports: what ReFrame has recorded becomes lines of the history."""

@@ -1,15 +1,16 @@
-"""Which direction of a foreign metric is good. Programs that record no direction leave it to be decided here."""
+"""Which direction of a metric is good. ReFrame records none, so it is decided here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from platforms.job import RefusedError
 
 Direction = Literal["higher", "lower"]
+DIRECTIONS: Mapping[str, Direction] = {"higher": "higher", "lower": "lower"}
 
 _TIME = re.compile(r"(nano|micro|milli|[nuµm])?s(ec(ond)?s?)?|min(ute)?s?|h(our)?s?", re.IGNORECASE)
 _RATE = re.compile(r".+/\s*(s|sec|second|h|hour|day)|[kmgtpe]?flops?", re.IGNORECASE)
@@ -32,19 +33,6 @@ class Decision:
     reason: str
 
 
-@dataclass
-class Evidence:
-    """What the recorded references of one metric say: which of its bounds were ever set alone."""
-
-    only_lower: bool = False
-    only_upper: bool = False
-
-    def add(self, lower: float | None, upper: float | None) -> None:
-        """Take the bounds of one reference; None for a bound that is not set."""
-        self.only_lower |= lower is not None and upper is None
-        self.only_upper |= upper is not None and lower is None
-
-
 @dataclass(frozen=True)
 class Said:
     """What the user has typed: `--better METRIC=lower` or, for one check alone, `--better CHECK:METRIC=lower`."""
@@ -57,9 +45,9 @@ class Said:
         said: dict[str, Direction] = {}
         for word in words:
             name, _, direction = word.rpartition("=")
-            if not name or direction not in ("lower", "higher"):
+            if not name or direction not in DIRECTIONS:
                 raise RefusedError(f"--better={word}: write METRIC=lower or METRIC=higher, as in latency=lower")
-            said[name] = "lower" if direction == "lower" else "higher"
+            said[name] = DIRECTIONS[direction]
         return cls(said)
 
     def of(self, name: MetricName) -> Direction | None:
@@ -71,10 +59,11 @@ class Said:
         return [word for word in self.words if word not in fitting]
 
 
-def decide(name: MetricName, evidence: Evidence, said: Direction | None, before: Direction | None) -> Decision:
+def decide(name: MetricName, alone: Collection[str], said: Direction | None, before: Direction | None) -> Decision:
     """Decide one metric.
 
     Args:
+        alone: which bounds, `lower` and `upper`, a reference of the metric ever had without the other one.
         said: what the user has typed.
         before: the direction with which the history already has this metric. It stays, so that a series is one series.
     """
@@ -82,9 +71,9 @@ def decide(name: MetricName, evidence: Evidence, said: Direction | None, before:
         return Decision(said, "as --better says")
     if before is not None:
         return Decision(before, "as imported before")
-    if evidence.only_lower and not evidence.only_upper:
+    if set(alone) == {"lower"}:
         return Decision("higher", "its reference has only a lower bound")
-    if evidence.only_upper and not evidence.only_lower:
+    if set(alone) == {"upper"}:
         return Decision("lower", "its reference has only an upper bound")
     if _TIME.fullmatch(name.unit.strip()):
         return Decision("lower", "its unit is a time")

@@ -11,7 +11,6 @@ from reporting.history.nights import night_of
 from reporting.history.reader import CLOCKS_DIFFER_S
 from reporting.imports.directions import Direction
 
-SUITE = "suite"
 Identity = tuple[object, ...]
 
 
@@ -19,11 +18,9 @@ def identity(envelope: Envelope) -> Identity:
     """What is the same for one job in every file that records it.
 
     A results database and a perflog of ReFrame name the session differently, and one of them has times only to the
-    second. A job of ours is known by its run and its test.
+    second.
     """
     key = envelope.key
-    if envelope.source == SUITE:
-        return key.site, key.run_id, key.test
     if envelope.ended_s is None:
         return tuple(key)
     return key.site, key.test, envelope.platform, key.job_id, int(envelope.ended_s)
@@ -102,7 +99,7 @@ def missing(
         found = known.jobs.get(identity(envelope))
         if found is None:
             count.new += 1
-        elif envelope.source == SUITE or found[1] == _digest(envelope):
+        elif found[1] == _digest(envelope):
             count.already_there += 1
             continue
         else:

@@ -60,8 +60,8 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     if waiting is not None:
         yield waiting
     if bad:
-        more = f" and {len(bad) - 1} more of this file" if len(bad) > 1 else ""
-        problems.append(f"{path}:{bad[0][0]}: this line{more} cannot be read, and is skipped: {bad[0][1]}")
+        number, why = bad[0]
+        problems.append(f"{path}:{number}: {why}; lines of this file that are skipped: {len(bad)}")
 
 
 def _cells(line: str, columns: Sequence[str], delimiter: str) -> dict[str, str]:
@@ -118,7 +118,9 @@ def _values(cells: Mapping[str, str]) -> Iterator[PerformanceValue]:
 
 
 def _text(cell: str | None) -> str | None:
-    return None if cell is None or cell in NOTHING else cell
+    if cell is None or cell in NOTHING:
+        return None
+    return cell
 
 
 def _number(cells: Mapping[str, str], column: str) -> float | None:

@@ -104,8 +104,12 @@ def _value(name: str, found: list[Any]) -> PerformanceValue:
 
 
 def _text(found: object) -> str:
-    return ",".join(map(str, found)) if isinstance(found, list) else str(found)
+    if isinstance(found, list):
+        return ",".join(map(str, found))
+    return str(found)
 
 
 def _number(found: object) -> float | None:
-    return float(found) if isinstance(found, int | float) else None
+    if isinstance(found, int | float):
+        return float(found)
+    return None

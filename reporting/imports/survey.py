@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from reporting.imports.directions import Decision, Direction, Evidence, MetricName, Said, decide
+from reporting.imports.directions import Decision, Direction, MetricName, Said, decide
 from reporting.imports.reframe import ReframeCase
 
 
@@ -14,13 +14,13 @@ class Survey:
     """What the files have.
 
     Attributes:
-        metrics: each metric that has a value somewhere, with what its references say.
+        metrics: each metric that has a value somewhere, and which bounds its references ever had alone.
         tests: the ids of the tests that have it, by metric.
         all_tests: the ids of all tests.
         cases: how many test cases there are, by ReFrame's word for their result.
     """
 
-    metrics: dict[MetricName, Evidence] = field(default_factory=dict)
+    metrics: dict[MetricName, set[str]] = field(default_factory=dict)
     tests: dict[MetricName, set[str]] = field(default_factory=dict)
     all_tests: set[str] = field(default_factory=set)
     cases: dict[str, int] = field(default_factory=dict)
@@ -36,7 +36,11 @@ def survey_of(cases: Iterable[ReframeCase]) -> Survey:
             if value.value is None:
                 continue
             name = case.metric_name(value)
-            survey.metrics.setdefault(name, Evidence()).add(value.lower, value.upper)
+            alone = survey.metrics.setdefault(name, set())
+            if value.lower is not None and value.upper is None:
+                alone.add("lower")
+            if value.upper is not None and value.lower is None:
+                alone.add("upper")
             survey.tests.setdefault(name, set()).add(case.test)
     return survey
 
@@ -48,7 +52,9 @@ def decisions(survey: Survey, said: Said, before: Mapping[tuple[str, str], Direc
         before: the directions in the history, by test and metric.
     """
     decided = {}
-    for name, evidence in sorted(survey.metrics.items(), key=lambda item: (item[0].check, item[0].metric)):
-        earlier = [before[test, name.metric] for test in sorted(survey.tests[name]) if (test, name.metric) in before]
-        decided[name] = decide(name, evidence, said.of(name), earlier[0] if earlier else None)
+    for name, alone in sorted(survey.metrics.items(), key=lambda item: (item[0].check, item[0].metric)):
+        earlier = None
+        for test in sorted(survey.tests[name], reverse=True):
+            earlier = before.get((test, name.metric), earlier)
+        decided[name] = decide(name, alone, said.of(name), earlier)
     return decided

@@ -87,8 +87,8 @@ class Pause:
 class References:
     """Everything that people have answered at one site.
 
-    `problems` are sentences on answers that were changed by hand, or cannot be read, each with file and line. `paths`
-    are the files of the answers.
+    `problems` are sentences on answers that cannot be read, each with file and line. `paths` are the files of the
+    answers.
 
     Two numbers say how strict the gate has to be: how many tests the site judges, and how many false reds a month it
     wants at most (`false_reds_a_month:` of site.yaml).
@@ -113,7 +113,9 @@ class References:
             if (answer.test, answer.metric, answer.comparability) == (test, metric, comparability)
             and answer.since <= night
         ]
-        return found[-1] if found else None
+        if not found:
+            return None
+        return found[-1]
 
     def acknowledgement(self, test: str, metric: str, night: datetime.date) -> Acknowledgement | None:
         """The last acknowledgement of a metric, if it is still valid in that night.
@@ -121,7 +123,9 @@ class References:
         Earlier ones do not count: the last one may end them before their time.
         """
         found = [answer for answer in self.acknowledgements if (answer.test, answer.metric) == (test, metric)]
-        return found[-1] if found and night <= found[-1].until else None
+        if not found or found[-1].until < night:
+            return None
+        return found[-1]
 
     def notes_on(self, platform: str, first: datetime.date, last: datetime.date) -> list[Note]:
         """The notes on a platform from one day to another, both included, in order."""

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from pathlib import Path
 
 GIT_S = 10.0
-
-
-def log_command(folder: Path, name: str) -> str | None:
-    """The command that shows how a file of a folder, or the folder `.`, was changed; None if no commit has it."""
-    if not _git(folder, "log", "-1", "--format=%h", "--", name):
-        return None
-    return f"git -C {shlex.quote(str(folder))} log -p -- {shlex.quote(name)}"
 
 
 def can_be_committed(path: Path) -> bool:

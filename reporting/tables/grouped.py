@@ -60,8 +60,7 @@ def tables_of(rows: Sequence[Row], *, join: bool = False) -> list[Table]:
     """The tables of our three numbers, then those of other metrics, each in its own unit.
 
     Args:
-        join: one table for our numbers of all runs, if each of them would have a table with one row, and all have the
-            same size and mode.
+        join: one table for our numbers of all runs, if all have the same size and mode, as at the end of a session.
     """
     ours: dict[str, list[Row]] = {}
     foreign: dict[str, list[Row]] = {}
@@ -70,9 +69,13 @@ def tables_of(rows: Sequence[Row], *, join: bool = False) -> list[Table]:
             foreign.setdefault(_name(row.run), []).append(row)
         if row.run.effective_throughput is not None or not row.run.metrics:
             ours.setdefault(_name(row.run), []).append(row)
-    alike = {tuple(part(rows[0].run, "request").get(key) for key in ("size", "mode")) for rows in ours.values()}
-    if join and len(ours) > 1 and len(alike) == 1 and all(len(members) == 1 for members in ours.values()):
-        ours = {_in_common(list(ours)): [members[0] for members in ours.values()]}
+    if join and len(ours) > 1:
+        joined: list[Row] = []
+        for members in ours.values():
+            joined += members
+        requests = [part(row.run, "request") for row in joined]
+        if len({(request.get("size"), request.get("mode")) for request in requests}) == 1:  # no table mixes modes
+            ours = {_in_common(list(ours)): joined}
     return [
         *(_our_table(name, members) for name, members in ours.items()),
         *(_foreign_table(name, members) for name, members in foreign.items()),
@@ -193,8 +196,11 @@ def bounds(runs: Sequence[Run]) -> list[str]:
 
 
 def _range(shares: Sequence[float]) -> str:
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    return low if low == high else f"{low} to {high}"
+    low = f"{min(shares):.0%}"
+    high = f"{max(shares):.0%}"
+    if low == high:
+        return low
+    return f"{low} to {high}"
 
 
 def unknown_load(runs: Sequence[Run]) -> list[str]:
@@ -202,7 +208,9 @@ def unknown_load(runs: Sequence[Run]) -> list[str]:
     unknown = sum(not gates.is_load_known(run) for run in runs)
     if not unknown:
         return []
-    which = "" if unknown == len(runs) else f" in {unknown} of {len(runs)} rows"
+    which = f" in {unknown} of {len(runs)} rows"
+    if unknown == len(runs):
+        which = ""
     return [f"load not looked at{which}: no warning would say that others used the same cores"]
 
 
@@ -230,13 +238,17 @@ def shares_of_peak(runs: Sequence[Run]) -> list[str]:
             of_products.append(run.compute_throughput * work / products)
     lines = []
     if of_peak:
-        watts = sorted(limit for limit in limits if limit)
-        limit = f" (power limit {' or '.join(f'{each:.0f}' for each in watts)} W)" if watts else ""
-        lines.append(f"computing at {_at(of_peak)} of the peak in the data sheet{limit}")
+        line = f"computing at {_at(of_peak)} of the peak in the data sheet"
+        watts = [f"{limit:.0f}" for limit in sorted(limit for limit in limits if limit)]
+        if watts:
+            line += f" (power limit {' or '.join(watts)} W)"
+        lines.append(line)
     if of_products:
         lines.append(f"computing at {_at(of_products)} of what matrix products reach on the same cores")
     return lines
 
 
 def _at(shares: Sequence[float]) -> str:
-    return "less than 1%" if max(shares) < 0.005 else _range(shares)
+    if max(shares) < 0.005:
+        return "less than 1%"
+    return _range(shares)

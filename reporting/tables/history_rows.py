@@ -51,7 +51,9 @@ def latest_rows(
             continue
         current = of_test[with_numbers[-1]]
         later = [ending(envelope).state for envelope in of_test[with_numbers[-1] + 1 :]]
-        remarks = [f"later runs have no numbers: {_counted(later)}"] if later else []
+        remarks = []
+        if later:
+            remarks.append(f"later runs have no numbers: {_counted(later)}")
         verdicts = judge_tonight(current, of_test, references, night_ends, now, options=options)
         pins = Pins(of_test, references, night_ends).of(current)
         rows.append(_row(history, current, verdicts, pins, remarks, problems))
@@ -168,7 +170,9 @@ def _row(
 
 def doubt_remarks(envelope: Envelope) -> list[str]:
     """The sentence below a table on a run that is in doubt."""
-    return [f"it fills no pin, since it is in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
+    if not envelope.doubts:
+        return []
+    return [f"it fills no pin, since it is in doubt: {', '.join(envelope.doubts)}"]
 
 
 def _run(history: Path, envelope: Envelope, problems: list[str]) -> Run:

@@ -22,7 +22,9 @@ from reporting.tables.grouped import Table
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.row import NO_SPLIT, number
 
-RESTLESS = 0.25  # a fact that changes before more than this share of the runs says nothing of any of them
+# Nodes of a shared machine change from run to run. A fact that changes before more than this share of the runs says
+# nothing of any of them.
+RESTLESS = 0.25
 
 
 def night_tables(
@@ -63,18 +65,22 @@ def _night_table(
     for position in range(max(0, len(envelopes) - shown), len(envelopes)):
         envelope = envelopes[position]
         night = str(night_of(envelope.time_s, night_ends))
-        remarks = [f"in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
-        end = None
-        if not envelope.sane:
+        remarks = []
+        if envelope.doubts:
+            remarks.append(f"in doubt: {', '.join(envelope.doubts)}")
+        if envelope.sane:
+            verdict = _verdict(metric, envelope, envelopes[: position + 1], envelope is latest, references, night_ends)
+            said = _said(verdict)
+        else:
             end = ending(envelope)
             remarks.append(end.reason)
-        verdict = _verdict(metric, envelope, envelopes[: position + 1], envelope is latest, references, night_ends)
+            said = f"no numbers: {end.state}"
         rows.append(
             (
                 night,
                 envelope.key.run_id,
                 *_numbers(metric, envelope, series, pin, beside),
-                f"no numbers: {end.state}" if end else _said(verdict),
+                said,
                 "; ".join(filter(None, [*remarks, *changes[position]])) or "-",
             )
         )
@@ -138,7 +144,9 @@ def _verdict(
 def _said(verdict: Verdict | None) -> str:
     if verdict is None:
         return "-"
-    return f"RED {verdict.short}" if verdict.red else verdict.short
+    if verdict.red:
+        return f"RED {verdict.short}"
+    return verdict.short
 
 
 def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list[str]]:

@@ -27,7 +27,9 @@ class Pins:
         for metric in run.metrics:
             series, first = self._series(metric, run)
             acceptance = self._references.acceptance(run.key.test, metric, run.comparability, night)
-            pin = first if acceptance is None else pin_of(series, acceptance)
+            pin = first
+            if acceptance is not None:
+                pin = pin_of(series, acceptance)
             if pin is not None:
                 found[metric] = pin.level
         return found

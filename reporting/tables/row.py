@@ -37,8 +37,10 @@ class Row:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        missing = [f"{NO_SPLIT}: {self.run.no_split}"] if self.run.no_split else []
-        return (*self.run.warnings, *missing, *self.remarks)
+        warnings = list(self.run.warnings)
+        if self.run.no_split:
+            warnings.append(f"{NO_SPLIT}: {self.run.no_split}")
+        return (*warnings, *self.remarks)
 
 
 def part(run: Run, name: str) -> Mapping[str, Any]:
@@ -78,8 +80,10 @@ def devices(run: Run) -> str:
     cores = part(run, "host").get("cores")
     if part(run, "device").get("type") == "cpu" and cores:
         quota = part(run, "host").get("cpu_quota")  # "max" where none is set
-        is_limited = isinstance(quota, int | float) and quota < cores
-        parts.append(f"{quota:.2g} of {cores} cores" if is_limited else f"{cores} cores")
+        of_cores = f"{cores} cores"
+        if isinstance(quota, int | float) and quota < cores:
+            of_cores = f"{quota:.2g} of {of_cores}"
+        parts.append(of_cores)
     ranks = part(run, "world").get("size", 1)
     if ranks != 1:
         parts.append(f"{ranks} ranks")
@@ -92,21 +96,18 @@ def devices(run: Run) -> str:
 def setting(run: Run) -> str:
     """The number format and the batch; of a program that reports none, what its test's id says after the layout."""
     request = part(run, "request")
-    parts = [str(request["dtype"])] if request.get("dtype") else []
+    parts = []
+    if request.get("dtype"):
+        parts.append(str(request["dtype"]))
     if request.get("global_batch_size"):
         parts.append(f"batch {request['global_batch_size']}")
     return " ".join(parts) or setting_of(run.test) or _parameters(run) or "-"
 
 
 def _parameters(run: Run) -> str:
-    """What the id of an imported test says beside its workload and its platform. Such a run has no layout.
-
-    Ids are `test_sort.py::test_sort[100]` and `stream %size=small@daint:gpu+gnu`.
-    """
-    if run.layout or run.benchmark is None:
+    """What an imported id, as `stream %size=small@daint:gpu+gnu`, says beside its workload and its platform."""
+    if run.layout or run.benchmark is None:  # only imported runs have no layout
         return ""
-    if "::" in run.test:
-        return run.test.partition("[")[2].removesuffix("]")
     check, _, place = run.test.partition("@")
     return " ".join(filter(None, [check.partition(" ")[2], place.partition("+")[2]]))
 

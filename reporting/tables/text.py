@@ -10,7 +10,7 @@ from reporting.columns import aligned
 from reporting.tables.grouped import WARNINGS, Table
 
 GAP = "  "
-LEAST_WIDTH = 20  # of a column that is wrapped
+LEAST_WIDTH = 20  # of a column that is wrapped: in a narrower one most words would stand alone
 
 
 def text(tables: Sequence[Table], width: int | None = None) -> list[str]:

@@ -53,6 +53,7 @@ COLUMNS = (
     "source",
     "no_split",
 )
+SETTINGS = ("variant", "size", "mode", "configuration", "dtype")  # of what the job was asked to do
 ALL_WINDOWS = "effective_throughput_of_all_windows"  # as in the tables; the gate judges the fastest stretch
 FORMULA = ("=", "+", "-", "@")
 NEVER_A_FORMULA = frozenset({"against_pin"})  # begins with a sign, and holds no text of anybody else
@@ -73,7 +74,7 @@ def tidy(rows: Sequence[Row], night_ends: datetime.time | None) -> str:
     for row in rows:
         if row.envelope is None:
             continue
-        shared = {**_of_line(row.envelope), **_known(_of_run(row.run)), **_of_envelope(row.envelope, night_ends)}
+        shared = {**_of_run(row.run, row.envelope), **_of_envelope(row.envelope, night_ends)}
         for name, metric, is_judged in _metrics(row, row.envelope):
             line = {**shared, **_of_metric(name, metric), **_of_verdict(row, name), "is_judged": is_judged}
             line["pin"] = row.pins.get(name)
@@ -91,36 +92,23 @@ def _metrics(row: Row, envelope: Envelope) -> Iterator[tuple[str, Metric, bool]]
         yield ALL_WINDOWS, Metric(row.run.effective_throughput, "samples/s"), False
 
 
-def _of_line(envelope: Envelope) -> dict[str, object]:
-    """What the line of the history says of the job itself, for runs whose run.json is gone."""
-    fields = envelope.fields
-    return {
-        **{name: fields.get(name) for name in ("variant", "size", "mode", "configuration", "dtype", "data_from")},
-        "device": envelope.provenance.get("device") or fields.get("device"),
-        "nodes": envelope.nodes,
-    }
-
-
-def _known(cells: Mapping[str, object]) -> dict[str, object]:
-    return {column: value for column, value in cells.items() if value not in (None, "", (), [])}
-
-
-def _of_run(run: Run) -> dict[str, object]:
+def _of_run(run: Run, envelope: Envelope) -> dict[str, object]:
+    """What the run.json says of the job; where that is gone or silent, what the line of the history says."""
     request = part(run, "request")
+    fields = envelope.fields
+    cells: dict[str, object] = {name: request.get(name) or fields.get(name) for name in SETTINGS}
     return {
+        **cells,
         "test": run.test,
         "workload": workload(run),
         "platform": run.platform,
         "layout": run.layout,
-        **{
-            name: request.get(name)
-            for name in ("variant", "size", "mode", "configuration", "dtype", "global_batch_size")
-        },
-        "device": part(run, "device").get("name"),
+        "global_batch_size": request.get("global_batch_size"),
+        "device": part(run, "device").get("name") or envelope.provenance.get("device") or fields.get("device"),
         "ranks": part(run, "world").get("size"),
-        "data_from": run.summary.get("data_from"),
+        "data_from": run.summary.get("data_from") or fields.get("data_from"),
         "spread_within_job_fraction": run.spread,
-        "nodes": run.status.nodes,
+        "nodes": run.status.nodes or envelope.nodes,
     }
 
 
@@ -177,4 +165,6 @@ def _cell(column: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     text = visible(value)
-    return f"'{text}" if text.startswith(FORMULA) and column not in NEVER_A_FORMULA else text
+    if text.startswith(FORMULA) and column not in NEVER_A_FORMULA:
+        return f"'{text}"
+    return text

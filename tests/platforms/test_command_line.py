@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -23,7 +24,6 @@ WORDS = {
         "export": ["prometheus", "a100"],
         "compare": ["before", "after", "a100"],
         "power": ["a100"],
-        "aa": ["a100"],
         "import": ["reframe", "file.json", "--since=2026-01-01"],
         "accept": ["a100", "--since=2026-11-01", "--reason=x"],
         "ack": ["a100"],
@@ -50,6 +50,17 @@ WORDS = {
 }
 PROGRAMS = {"reporting": REPORTING, "platforms": PLATFORMS}
 EACH = [(program, command) for program, commands in WORDS.items() for command in commands]
+
+
+@pytest.mark.parametrize(("typed", "instead"), command_line.GONE.items(), ids=str)
+def test_what_is_gone_answers_with_what_is_typed_in_its_place(
+    typed: tuple[str, ...], instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, *words = typed
+    assert command_line.run(PROGRAMS[program.split()[-1]], [*words, "a100"]) == 2
+    assert f"error: `{' '.join(typed)}` is gone; {instead}" in capsys.readouterr().err
+    for name, command in re.findall(r"python -m (\w+) (\w+)", instead):
+        assert command in PROGRAMS[name].commands
 
 
 def test_every_command_is_tried() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
+import io
 import os
 import random
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -86,21 +88,25 @@ def filled(site: Path, envelopes: list[Envelope]) -> Path:
     return site
 
 
-def typed(
-    site: Path, *words: str, environ: Mapping[str, str] | None = None, code: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """What a person types, who works for this site. `code` is the exit code that is expected."""
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    stdout: str
+    stderr: str
+
+
+def typed(site: Path, *words: str, environ: Mapping[str, str] | None = None, code: int = 0) -> Printed:
+    """What a person gets who types a command for this site. `code` is the exit code that is expected."""
     plain = {name: value for name, value in os.environ.items() if name not in ("GITLAB_USER_LOGIN", "GITHUB_ACTOR")}
-    done = subprocess.run(
-        [sys.executable, "-m", "reporting", *words],
-        env={**plain, "HPC_ML_BENCH_SITE": str(site), **(environ or {})},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
+    out = io.StringIO()
+    err = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {**plain, "HPC_ML_BENCH_SITE": str(site), **(environ or {})}, clear=True),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        returned = main(words)
+    assert returned == code, (out.getvalue(), err.getvalue())
+    return Printed(out.getvalue(), err.getvalue())
 
 
 def verdict(site: Path) -> Verdict:
@@ -113,7 +119,7 @@ def accepted(site: Path) -> Acceptance:
     return store.load(site).acceptances[-1]
 
 
-def accept(site: Path, since: datetime.date, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+def accept(site: Path, since: datetime.date, *words: str, code: int = 0) -> Printed:
     return typed(site, "accept", "resnet50", f"--since={since}", "--reason", "driver 570", *words, code=code)
 
 
@@ -460,7 +466,8 @@ def test_a_test_is_named_by_a_part_that_no_other_one_has(site: Path) -> None:
     other = TEST.replace("1x4gpu", "2x4gpu")
     filled(site, [*slid(), *nights(3, 50.0, test=other)])
     done = typed(site, "accept", "resnet50", "--since=2026-11-01", "--reason=x", code=2)
-    assert done.stderr == f"error: 'resnet50' is a part of 2 tests; name one of them:\n  '{TEST}'\n  '{other}'\n"
+    named = f"name one of them:\n  '{TEST}'\n  '{other}'\n"
+    assert done.stderr == f"error: 2 tests have 'resnet50' in their ids; {named}"
     missing = typed(site, "accept", TEST.replace("tuned", "tunde"), "--since=2026-11-01", "--reason=x", code=2)
     assert f"(did you mean '{TEST}'?)" in missing.stderr
     typed(site, "accept", "1x4gpu-tuned", f"--since={last_night() - 5 * DAY}", "--reason=x")
@@ -493,12 +500,12 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
         (["accept", TEST, "--since=2026-11-17", "--reason=x", "--metric=triad"], "--metric: .* has no 'triad'"),
         (
             ["ack", TEST, "--ticket=x", f"--until={TODAY - 2 * DAY}"],
-            "--until: the night of .* has passed, this is",
+            "--until: the night of .* has passed, now it is the night of",
         ),
         (["ack", TEST, "--ticket=x"], "ack needs --ticket URL and --until DATE"),
         (["ack", TEST, "--end", "--ticket=x"], "it goes without --ticket and --until"),
         (["pause", "eidf_a100"], "pause needs --until DATE and --reason TEXT"),
-        (["pause", "eidf_a100", "--end"], "no pause is in force"),
+        (["pause", "eidf_a100", "--end"], "no pause of 'eidf_a100' is in force"),
         (["pause", "eidf_a100", f"--until={TODAY - DAY}", "--reason=x"], "has passed"),
         (["pause", "eidf_a10", f"--until={TODAY}", "--reason=x"], r"no platform or test 'eidf_a10' \(did you mean"),
         (["note", "--platform=eidf_a10", f"--at={TODAY}", "x"], r"no platform 'eidf_a10' \(did you mean 'eidf_a100'"),
@@ -576,11 +583,11 @@ def test_answers_lists_what_is_in_force_and_what_is_over(site: Path) -> None:
     assert "pause" not in typed(site, "answers", "resnet50").stdout
 
 
-def test_answers_returns_1_for_an_answer_that_was_edited_by_hand(site: Path) -> None:
+def test_answers_returns_1_for_an_answer_that_cannot_be_read(site: Path) -> None:
     typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=cooling")
     (path,) = (site / "references").rglob("*.yaml")
-    path.write_text(path.read_text().replace("cooling", "heating"))
-    assert f"error: {path}:9: hash: the file was changed by hand" in typed(site, "answers", code=1).stderr
+    path.write_text(path.read_text().replace(f"{TODAY}\n", "tomorrow\n", 1))
+    assert f"error: {path}:4: until: 'tomorrow' is no date" in typed(site, "answers", code=1).stderr
     assert "warning: " in typed(site, "pause", "eidf_a100", "--end", code=2).stderr
 
 
@@ -613,23 +620,6 @@ def test_a_site_is_kept_in_git_by_the_lines_of_the_page(tmp_path: Path) -> None:
     kept = shell("git -C site ls-files").splitlines()
     assert kept == [".gitignore", str(answer.relative_to(site))]
     assert "; commit this file, so that" in accept(site, last_night() - 5 * DAY).stdout
-    answer.write_text(answer.read_text().replace("driver 570", "driver 580"))
-    (command,) = re.findall(r"`(git .*?)` shows the change: undo it", typed(site, "answers", code=1).stderr)
-    assert "+reason: driver 570" in shell(command)
-
-
-def test_a_site_outside_of_git_gets_no_hint_of_git(site: Path) -> None:
-    typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=cooling")
-    (path,) = (site / "references").rglob("*.yaml")
-    typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=pumps")
-    path.unlink()
-    gone = typed(site, "answers", code=1).stderr
-    assert "is gone (bring it back, or delete this file, too, and answer again)" in gone
-    (path,) = (site / "references").rglob("*.yaml")
-    path.write_text(path.read_text().replace("pumps", "cooling"))
-    edited = typed(site, "answers", code=1).stderr
-    assert "does not count (undo the change, or delete the file and answer again)" in edited
-    assert "git -C" not in gone + edited
 
 
 def test_the_commands_of_the_page_can_be_typed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -652,8 +652,8 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
         Note("eidf_a100", night(2), "long ago", AUTHOR),
         Note("other", night(29), "elsewhere", AUTHOR),
     ]
-    edited = "references/test_resnet50-eidf_a100-1x4gpu-tuned/a.yaml:9: hash: it was edited"
-    references = References(notes=notes, problems=[edited, "references/eidf_a100/b.yaml:9: hash: it was edited"])
+    unreadable = "references/test_resnet50-eidf_a100-1x4gpu-tuned/a.yaml:4: until: is no date"
+    references = References(notes=notes, problems=[unreadable, "references/eidf_a100/b.yaml:4: until: is no date"])
     verdict = verdict_on(dressed(36, 89.0, "590.11", 0.74), past, references, options="--site=centre")
     assert verdict.text.splitlines()[1:13] == [
         "-11.0 %, changed: driver 580.82 -> 590.11",
@@ -667,7 +667,7 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
         f"  python -m reporting accept '{TEST}' --since 2026-11-01 --reason 'WHY' --site=centre",
         "If it is wrong and will be mended:",
         f"  python -m reporting ack '{TEST}' --ticket URL --until 2026-11-21 --site=centre",
-        f"An answer does not count: {edited}",
+        f"An answer does not count: {unreadable}",
     ]
     assert "b.yaml" not in verdict.text
     (command,) = [line for line in verdict.text.splitlines() if " accept " in line]

@@ -9,6 +9,8 @@ import statistics
 import pytest
 
 from reporting.__main__ import main
+from reporting.commands.power import SHUFFLES
+from reporting.gate import replay as gate_replay
 from reporting.gate.power import LEAST_LOSS, Sight, sight_of
 from reporting.gate.quiet import quiet_runs
 from reporting.gate.series import pin_of, series_of
@@ -201,7 +203,7 @@ def test_power_has_a_line_for_each_series_and_a_sum(site, capsys):
     (line,) = [line for line in printed.splitlines() if line.startswith(TEST)]
     assert f" {100 * expected.chance(0.04):.0f} %" in line
     assert f" -{100 * expected.loss():.1f} %" in line
-    assert f"All series: {expected.drifts + expected.steps:.1f} false alarms in 30 nights." in printed
+    assert f"  modelled  {expected.drifts + expected.steps:.1f}: {expected.drifts:.1f} drifts of seven" in printed
     assert printed.endswith(
         f"Fewer than 20 runs lie at the level of the pin of:\n  site/test_new.py::test_new {METRIC}\n"
     )
@@ -219,28 +221,27 @@ def test_a_series_that_is_too_loud_has_no_loss_in_the_table(site, capsys):
     assert re.search(r"  too loud: red \d\d of 100  ", line)
 
 
-def test_aa_counts_what_the_gate_says_of_shuffled_nights(site, capsys):
-    assert main(["aa", TEST, "--shuffles=3", f"--site={site}"]) == 0
+def test_power_replays_the_series_own_nights_too(site, capsys):
+    HistoryWriter(site / "history").write_all(nights(20, test="site/test_short.py::test_short"))
+    assert main(["power", TEST, "site/test_short.py::test_short", f"--site={site}"]) == 0
     printed = capsys.readouterr().out
-    (line,) = [line for line in printed.splitlines() if line.startswith(TEST)]
-    assert "  60  " in line
-    assert "test_new" not in printed
-    assert "in 3 shuffled orders" in printed
+    said = gate_replay.replay(*series_and_pin(noisy(40, 1.5, 6, outliers=0.05)), SHUFFLES)
+    assert f"  replayed  {30 * said.alarms / said.nights:.1f}: the gate on the series' own nights, in" in printed
+    assert " (1 of 2 series; the others have fewer than 10 quiet nights, or no run behind those of the pin)" in printed
+    assert main(["power", "site/test_short.py::test_short", f"--site={site}"]) == 0
+    assert "  replayed  not known: all series have fewer than 10 quiet nights" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["power", "aa"])
-def test_words_choose_tests_and_so_do_ids(site, capsys, command):
+def test_words_choose_tests_and_so_do_ids(site, capsys):
     new = "site/test_new.py::test_new"
     for words, found in ((["resnet"], {TEST}), (["new", "site/"], {new}), ([TEST, new], {TEST, new})):
-        assert main([command, f"--site={site}", *words]) == 0
+        assert main(["power", f"--site={site}", *words]) == 0
         printed = capsys.readouterr().out
         assert {test for test in (TEST, new) if test in printed} == found
 
 
-@pytest.mark.parametrize("command", ["power", "aa"])
-def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site, capsys, tmp_path, command):
-    assert main([command, "resnte50", f"--site={site}"]) == 2
-    assert f"no test has 'resnte50' in its id; there are: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
-    assert main([command, f"--site={site}", f"--history={tmp_path / 'empty'}"]) == 2
+def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site, capsys, tmp_path):
+    assert main(["power", "resnte50", f"--site={site}"]) == 2
+    assert f"no test has 'resnte50' in its id (known: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
+    assert main(["power", f"--site={site}", f"--history={tmp_path / 'empty'}"]) == 2
     assert "the history is empty" in capsys.readouterr().err
-    assert main(["aa", "--shuffles=0", f"--site={site}"]) == 2

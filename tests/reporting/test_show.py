@@ -119,14 +119,14 @@ def test_notes_on_the_platform_stand_below(site: Path, capsys: pytest.CaptureFix
 def test_a_test_must_be_the_only_one(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(site / "history", 0, 50.0, test="test_resnet50.py::test_resnet50[a100-1x4gpu-tuned-smoke]")
     assert show(site, "resnet50") == 2
-    assert "2 tests have 'resnet50' in their ids: test_resnet50.py::" in capsys.readouterr().err
+    assert "2 tests have 'resnet50' in their ids; name one of them:\n  'test_resnet50.py::" in capsys.readouterr().err
     assert show(site, "test_resnet50.py::test_resnet50[a100-1x4gpu-tuned]") == 0
 
 
 def test_a_test_that_never_recorded_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(tmp_path / "history", 0, 400.0, sane=False)
     assert show(tmp_path, "resnet50") == 2
-    assert "] has 1 job in the history, and none recorded a number; the last one: error\n" in capsys.readouterr().err
+    assert "]: no job of it in the history has numbers; the last one: error\n" in capsys.readouterr().err
 
 
 def test_lines_without_a_verdict_are_judged_when_they_are_shown(

@@ -286,7 +286,7 @@ def test_one_test_is_a_picture_and_several_are_lines(site, capsys):
 
 def test_wrong_words_are_refused_with_what_to_type(site, capsys):
     assert trend(site, "deepcan") == 2
-    assert "no test has 'deepcan' in its id; there are: " in capsys.readouterr().err
+    assert "no test has 'deepcan' in its id (known: " in capsys.readouterr().err
     assert trend(site, "--metric", "efective throughput") == 2
     assert "(did you mean 'effective_throughput'?)" in capsys.readouterr().err
     assert trend(site, "--nights", "0") == 2
