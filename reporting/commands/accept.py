@@ -18,11 +18,10 @@ from reporting.gate.explanation import (
     accept_command,
     ack_command,
     eligible_from,
-    percent,
-    size,
 )
 from reporting.gate.new_level import NewLevel
 from reporting.gate.verdict import Kind, Verdict
+from reporting.phrases import percent, size, spaced
 
 WIDE = 2.0  # runs of one level do not vary by so many scales
 
@@ -74,7 +73,7 @@ def _title(level: NewLevel, test: str, since: datetime.date | str) -> str:
     """As in `Accept effective throughput 735 samples/s of TEST since the night of 2026-11-15 (-9.5 %)`."""
     unit = f" {level.series.unit}".rstrip()
     moved = "" if level.old_level is None else f" ({_moved(level, level.old_level)})"
-    metric = level.series.metric.replace("_", " ")
+    metric = spaced(level.series.metric)
     return f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}{moved}"
 
 

@@ -28,6 +28,7 @@ from reporting.compare.contrast import contrasts, side_by_side
 from reporting.compare.run_selection import RunSelection, on_nodes, parsed
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import counted
 from reporting.tables.markdown import markdown
 from reporting.tables.text import text
 
@@ -89,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         atomic_file.write_text(options.output, written)
         rows = len(report.contents)
-        print(f"{rows} {'row' if rows == 1 else 'rows'} written to {options.output}", file=sys.stderr)
+        print(f"{counted(rows, 'row')} written to {options.output}", file=sys.stderr)
     if options.format == "csv":
         problems.extend(report.not_compared)
     answering.warn(problems)
@@ -147,7 +148,7 @@ def _refuse_overlap(sides: Sequence[RunSelection], before: Sequence[Envelope], a
     if not both:
         return
     first = next(run for run in before if run.key in both)
-    runs = "1 run is" if len(both) == 1 else f"{len(both)} runs are"
+    runs = counted(len(both), "run is", "runs are")
     raise RefusedError(
         f"{runs} in both {sides[0].text!r} and {sides[1].text!r}, such as {first.key.test} of run {first.key.run_id}: "
         "add a condition that tells them apart (label=…, date=…, driver=…)"
@@ -163,9 +164,9 @@ def _mixed_times(sides: Sequence[RunSelection], before: Sequence[Envelope], afte
     if not late:
         return []
     of_sessions = ", ".join(sorted({run.key.run_id for run in late}))
-    runs = "1 run of" if len(late) == 1 else f"{len(late)} runs of"
+    runs = counted(len(late), "run")
     return [
-        f"{runs} {sides[0].text!r} started after the first run of {sides[1].text!r} (sessions {of_sessions}): "
+        f"{runs} of {sides[0].text!r} started after the first run of {sides[1].text!r} (sessions {of_sessions}): "
         "if the label was typed again by mistake, add a condition that leaves them out (date=…, driver=…)"
     ]
 
@@ -200,7 +201,7 @@ def _failed(word: str, nodes: frozenset[str], runs: Sequence[Envelope]) -> list[
         return []
     names = {node for run in failed for node in run.nodes}
     where = f" ({shown(names)})" if names else ""
-    what = f"1 job of the {word} nodes has" if len(failed) == 1 else f"{len(failed)} jobs of the {word} nodes have"
+    what = counted(len(failed), f"job of the {word} nodes has", f"jobs of the {word} nodes have")
     outcomes = ", ".join(sorted({run.outcome.value for run in failed}))
     return [f"{what} no numbers{where}: {outcomes}"]
 
@@ -208,13 +209,11 @@ def _failed(word: str, nodes: frozenset[str], runs: Sequence[Envelope]) -> list[
 def _named(side: RunSelection, runs: Sequence[Envelope], night_ends: datetime.time) -> str:
     """A selection with its size: `label=before (24 jobs of 3 sessions, 2026-11-14 to 2026-11-16)`."""
     sessions = len({run.key.run_id for run in runs})
-    jobs = "1 job" if len(runs) == 1 else f"{len(runs)} jobs"
-    of_sessions = "1 session" if sessions == 1 else f"{sessions} sessions"
     nights = [night_of(run.time_s, night_ends) for run in runs]
     first = min(nights)
     last = max(nights)
     when = str(first) if first == last else f"{first} to {last}"
-    return f"{side.text} ({jobs} of {of_sessions}, {when})"
+    return f"{side.text} ({counted(len(runs), 'job')} of {counted(sessions, 'session')}, {when})"
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

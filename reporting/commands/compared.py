@@ -15,7 +15,7 @@ from reporting.compare.contrast import Contrast, Contrasts, Side
 from reporting.compare.differing import changed_in_part, notes_between
 from reporting.compare.interval import Interval, change_of
 from reporting.compare.split import Split
-from reporting.gate.explanation import number, percent, size
+from reporting.phrases import listed, number, percent, size, spaced
 from reporting.references.answers import Note, References
 from reporting.tables.grouped import Table
 
@@ -102,7 +102,7 @@ def sentences(found: Sequence[Compared]) -> list[str]:
 
 def _sentence(one: Compared, *, with_metric: bool) -> str:
     contrast = one.contrast
-    metric = f"{contrast.metric.replace('_', ' ')} " if with_metric else ""
+    metric = f"{spaced(contrast.metric)} " if with_metric else ""
     text = f"{contrast.subject}: {metric}{percent(contrast.change)}"
     if contrast.interval is None:
         text += f", no verdict: {contrast.why_none}"
@@ -124,7 +124,7 @@ def table_of(found: Sequence[Compared], title: str) -> Table:
     rows = []
     for one in found:
         contrast = one.contrast
-        cells = [contrast.subject, contrast.metric.replace("_", " "), contrast.unit or "-"]
+        cells = [contrast.subject, spaced(contrast.metric), contrast.unit or "-"]
         cells.append(f"{len(contrast.before.runs)} + {len(contrast.after.runs)}")
         cells.append(f"{len(contrast.before.sessions)} + {len(contrast.after.sessions)}")
         level = contrast.before.level
@@ -166,7 +166,7 @@ def part_cell(split: Split | None, name: str) -> str:
 def numbers_of(one: Compared) -> list[str]:
     """The lines from which a person can recompute a contrast, and what else differs."""
     contrast = one.contrast
-    lines = [f"{contrast.subject}: {contrast.metric.replace('_', ' ')}, {contrast.better} is better"]
+    lines = [f"{contrast.subject}: {spaced(contrast.metric)}, {contrast.better} is better"]
     lines += [_side_line(side, contrast.unit) for side in (contrast.before, contrast.after)]
     level = contrast.before.level
     after, before = number(contrast.after.level, level / 10), number(level, level / 10)
@@ -211,14 +211,7 @@ def _side_line(side: Side, unit: str) -> str:
         what = "1 session, one job" if jobs == 1 else f"1 session, the median of its {jobs} jobs"
         return line(side.word, f"{number(level, level / 10)} {unit}: {what}")
     what = f"the geometric mean of {len(values)} sessions; their medians, and jobs"
-    return line(side.word, f"{number(level, level / 10)} {unit}, {what}: {first_of(values)}")
-
-
-def first_of(values: Sequence[str]) -> str:
-    """Some values in a line; of many the first ones, and how many more there are."""
-    if len(values) <= MOST_VALUES:
-        return ", ".join(values)
-    return f"{', '.join(values[:MOST_VALUES])} and {len(values) - MOST_VALUES} more"
+    return line(side.word, f"{number(level, level / 10)} {unit}, {what}: {listed(values, MOST_VALUES)}")
 
 
 def _group_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
@@ -233,7 +226,7 @@ def _group_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
 def _pair_lines(contrast: Contrast, interval: Interval) -> Iterator[str]:
     old = contrast.before.medians
     logs = [math.log(value / old[run_id]) for run_id, value in contrast.after.medians.items()]
-    changes = first_of([f"{100 * change_of(log, contrast.better):+.2f}" for log in logs])
+    changes = listed([f"{100 * change_of(log, contrast.better):+.2f}" for log in logs], MOST_VALUES)
     yield line("paired", f"the change within each of {len(logs)} sessions, in %: {changes}")
     yield line("error", f"{size(interval.error)} = {100 * stdev(logs):.3f} / sqrt({len(logs)}) %, of their logarithms")
     yield interval_line(interval)

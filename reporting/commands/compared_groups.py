@@ -25,8 +25,8 @@ from reporting.compare.contrast import Contrasts
 from reporting.compare.differing import notes_between
 from reporting.compare.interval import change_of
 from reporting.compare.treated import Group, NodeChange, TreatedEffect, effect_of
-from reporting.gate.explanation import number, percent, size
 from reporting.history.run_facts import THROUGHPUT
+from reporting.phrases import counted, number, percent, size, spaced
 from reporting.references.answers import References
 from reporting.tables.grouped import Table
 
@@ -96,7 +96,7 @@ def report(
 def _sentence(one: ComparedGroups, *, with_metric: bool) -> str:
     effect = one.effect
     contrast = effect.contrast
-    metric = f"{contrast.metric.replace('_', ' ')} " if with_metric else ""
+    metric = f"{spaced(contrast.metric)} " if with_metric else ""
     text = f"{contrast.subject}: {metric}{percent(effect.effect)}"
     if effect.interval is not None:
         text += f" {interval_text(effect.interval)}"
@@ -129,7 +129,7 @@ def _table(found: Sequence[ComparedGroups], title: str) -> Table:
         rows.append(
             (
                 effect.contrast.subject,
-                effect.contrast.metric.replace("_", " "),
+                spaced(effect.contrast.metric),
                 f"{len(effect.treated.nodes)} + {len(effect.control.nodes)}",
                 f"{len(effect.by_session_before)} + {len(effect.by_session_after)}",
                 percent(effect.treated.change),
@@ -151,9 +151,9 @@ def _numbers(one: ComparedGroups) -> list[str]:
     """The lines from which a person can recompute an effect, and what else differs."""
     effect = one.effect
     contrast = effect.contrast
-    lines = [f"{contrast.subject}: {contrast.metric.replace('_', ' ')}, {contrast.better} is better"]
+    lines = [f"{contrast.subject}: {spaced(contrast.metric)}, {contrast.better} is better"]
     for group in (effect.treated, effect.control):
-        what = f"the geometric mean of {_counted(len(group.nodes), 'node')}, after / before in {contrast.unit}"
+        what = f"the geometric mean of {counted(len(group.nodes), 'node')}, after / before in {contrast.unit}"
         lines.append(line(group.word, f"{100 * group.change:+.2f} %, {what}:"))
         lines += [line("", _node(node, contrast.better)) for node in group.nodes]
     sign = 1 if contrast.better == "higher" else -1
@@ -199,10 +199,6 @@ def _session_lines(effect: TreatedEffect) -> list[str]:
     if effect.of_sessions is not None:
         lines.append(interval_line(effect.of_sessions) + ", of the sessions; the wider interval counts")
     return lines
-
-
-def _counted(count: int, what: str) -> str:
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def _content(one: ComparedGroups) -> dict[str, Any]:

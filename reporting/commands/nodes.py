@@ -23,9 +23,10 @@ from reporting.commands.tonight import add_tonight, until_tonight
 from reporting.fleet.answer import answer
 from reporting.fleet.job_answer import JobAnswer, is_of_job, job_answer, minute
 from reporting.fleet.node_runs import NodeRun, node_runs
-from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, percent, records_of
+from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.fleet.visits import never_measured
 from reporting.history.envelope import Envelope
+from reporting.phrases import listed, percent, size
 from reporting.tables.grouped import Table
 from reporting.tables.markdown import markdown
 from reporting.tables.text import text
@@ -206,16 +207,14 @@ def _table(platform: str, records: Sequence[NodeRecord]) -> Table:
         notes.append(f"not judged: {WHY_NOT_JUDGED}")
     unmeasured = never_measured({record.name: record for record in records})
     if unmeasured:
-        names = ", ".join(unmeasured[:UNMEASURED_SHOWN])
-        more = f" and {len(unmeasured) - UNMEASURED_SHOWN} more" if len(unmeasured) > UNMEASURED_SHOWN else ""
-        notes.append(f"never measured: {names}{more}")
+        notes.append(f"never measured: {listed(unmeasured, UNMEASURED_SHOWN)}")
     title = f"{platform}: each node beside the other nodes; negative is slower"
     return Table(title, HEADINGS, tuple(rows), 1, tuple(notes), NUMBERS)
 
 
 def _cells(record: NodeRecord) -> tuple[str, ...]:
     deviation = "-" if record.deviation is None else percent(record.deviation)
-    error = "-" if record.error is None else f"{100 * record.error:.1f} %"
+    error = "-" if record.error is None else size(record.error, 1)
     suspicions = str(record.suspicions)
     return (
         record.name,

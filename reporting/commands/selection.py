@@ -8,6 +8,7 @@ from platforms.job import RefusedError
 from reporting.commands.opened_site import OpenedSite
 from reporting.history.envelope import Envelope
 from reporting.history.reader import read
+from reporting.phrases import listed
 
 NAMED = 5  # tests that a message names at most
 
@@ -29,7 +30,7 @@ def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, all
     if not chosen:
         raise RefusedError(
             f"{site.history}: no test has {' and '.join(map(repr, words))} in its id"
-            f"{site.elsewhere(words)}; there are: {_listed(envelopes)}"
+            f"{site.elsewhere(words)}; there are: {_tests(envelopes)}"
         )
     return chosen
 
@@ -48,11 +49,9 @@ def of_one_test(site: OpenedSite, words: Sequence[str], problems: list[str]) -> 
     found = exact or chosen
     tests = {envelope.key.test for envelope in found}
     if len(tests) > 1:
-        raise RefusedError(f"{len(tests)} tests have {' and '.join(map(repr, words))} in their ids: {_listed(found)}")
+        raise RefusedError(f"{len(tests)} tests have {' and '.join(map(repr, words))} in their ids: {_tests(found)}")
     return found
 
 
-def _listed(envelopes: Iterable[Envelope]) -> str:
-    tests = sorted({envelope.key.test for envelope in envelopes})
-    more = f" and {len(tests) - NAMED} more" if len(tests) > NAMED else ""
-    return ", ".join(tests[:NAMED]) + more
+def _tests(envelopes: Iterable[Envelope]) -> str:
+    return listed(sorted({envelope.key.test for envelope in envelopes}), NAMED)

@@ -53,11 +53,6 @@ def bound_platforms(site: OpenedSite) -> set[str]:
     return {name for name, platform in platforms.items() if backend_of(platform).file_keys.this_machine}
 
 
-def counted(number: int, one: str) -> str:
-    """As in `1 run`, `2 runs`."""
-    return f"{number} {one}" if number == 1 else f"{number} {one}s"
-
-
 def commit_author() -> tuple[str, str]:
     """Who makes the commit: as git knows this person, or the user of the pipeline."""
     login = login_name()

@@ -21,6 +21,7 @@ from reporting.compare.split import (
 )
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
+from reporting.phrases import counted, listed, percent, size
 
 MOST_NODES = 4  # that a sentence names
 
@@ -61,16 +62,18 @@ class ArmsComparison:
     def _answer(self) -> str:
         judgement = self.judgement
         count = len(judgement.blocks)
-        where = f"{count} {'block' if count == 1 else 'blocks'} on {_some(self.nodes)}"
-        change = _percent(judgement.change)
+        nodes = listed(self.nodes, MOST_NODES) or "unknown nodes"
+        change = percent(judgement.change)
         if judgement.look is None:
-            return f"not decided: {change} %; {where} {'is' if count == 1 else 'are'} too few to say how much it varies"
-        low, high = map(_percent, judgement.interval)
+            too_few = counted(count, f"block on {nodes} is too few", f"blocks on {nodes} are too few")
+            return f"not decided: {change}; {too_few} to say how much it varies"
+        where = f"{counted(count, 'block')} on {nodes}"
+        low, high = [percent(end).removesuffix(" %") for end in judgement.interval]
         if self.is_decided:
-            return f"{change} % [{low}, {high}], {where}"
+            return f"{change} [{low}, {high}], {where}"
         if judgement.decision is ArmsAnswer.NO_DIFFERENCE:
-            return f"no difference larger than {100 * judgement.largest:.1f} % in {where}: {change} % [{low}, {high}]"
-        return f"not decided yet: {change} % [{low}, {high}], {where}"
+            return f"no difference larger than {size(judgement.largest, 1)} in {where}: {change} [{low}, {high}]"
+        return f"not decided yet: {change} [{low}, {high}], {where}"
 
     @property
     def numbers(self) -> list[str]:
@@ -179,19 +182,6 @@ def _limit(distances: Sequence[float]) -> float:
     return ERRORS * MEDIAN_PER_MEAN * scale / math.sqrt(count)
 
 
-def _some(nodes: Sequence[str]) -> str:
-    """The names of nodes; of many the first ones, and how many more there are."""
-    if not nodes:
-        return "unknown nodes"
-    if len(nodes) <= MOST_NODES:
-        return ", ".join(nodes)
-    return f"{', '.join(nodes[: MOST_NODES - 1])} and {len(nodes) - MOST_NODES + 1} more nodes"
-
-
 def _in_percent(difference: float) -> str:
     """A difference of logarithms in hundredths, which is nearly the change in per cent."""
     return f"{100 * difference + 0.0:+.2f}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{round(100 * fraction, 1) + 0.0:+.1f}"

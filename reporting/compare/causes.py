@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from reporting.compare.split import Split, no_split_of, split_of, where
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
+from reporting.phrases import listed
 from reporting.references.answers import Note
 
 MOST_IN_SENTENCE = 4
@@ -87,9 +88,8 @@ class Causes:
         if not self.changed:
             return self._unchanged()
         ordered = sorted(self.changed, key=_importance)
-        texts = [with_short_hashes(change.text) for change in ordered[:MOST_IN_SENTENCE]]
-        more = len(ordered) - len(texts)
-        return f"{changed}: {', '.join(texts)}" + (f" and {more} more" if more else "")
+        texts = [with_short_hashes(change.text) for change in ordered]
+        return f"{changed}: {listed(texts, MOST_IN_SENTENCE)}"
 
     @property
     def names_what_is_same(self) -> bool:
@@ -155,11 +155,7 @@ def provenance_values(runs: Iterable[Envelope]) -> dict[str, set[str]]:
 
 def shown(values: Iterable[str]) -> str:
     """Some values in a line: `n01, n02, n03 and 5 more`."""
-    ordered = sorted(values)
-    if not ordered:
-        return "not recorded"
-    more = len(ordered) - MOST_VALUES
-    return ", ".join(ordered[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted(values), MOST_VALUES) or "not recorded"
 
 
 def _importance(change: ProvenanceChange) -> tuple[int, str]:

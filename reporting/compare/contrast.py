@@ -18,6 +18,7 @@ from reporting.compare import interval
 from reporting.compare.interval import Interval, change_of
 from reporting.history.comparability import asked, differences
 from reporting.history.envelope import Envelope
+from reporting.phrases import counted, spaced
 
 
 def values_by_session(runs: Iterable[Envelope], metric: str) -> dict[str, list[float]]:
@@ -203,7 +204,7 @@ def _contrast(pair: _Matched, metric: str) -> Contrast | str:
     """The contrast of one metric, or a sentence that says why there is none."""
     before = [run for run in pair.before if run.sane and metric in run.metrics]
     after = [run for run in pair.after if run.sane and metric in run.metrics]
-    name = f"{pair.subject}: {metric.replace('_', ' ')} is not compared:"
+    name = f"{pair.subject}: {spaced(metric)} is not compared:"
     if not before or not after:
         word, runs = ("after", pair.after) if before else ("before", pair.before)
         return f"{name} {word}, no run has it ({_outcomes(runs)})"
@@ -256,16 +257,16 @@ def _remarks(side: Side, others: Sequence[Envelope], whole: Sequence[Envelope]) 
     remarks = []
     if side.left_out:
         doubts = sorted({doubt for run in side.left_out for doubt in run.doubts})
-        remarks.append(f"{side.word}, {_runs(side.left_out)} in doubt left out ({', '.join(doubts)})")
+        remarks.append(f"{side.word}, {_runs_are(side.left_out)} in doubt left out ({', '.join(doubts)})")
     elif any(run.doubts for run in side.runs):
         doubts = sorted({doubt for run in side.runs for doubt in run.doubts})
         remarks.append(f"{side.word}, all runs are in doubt ({', '.join(doubts)})")
     if others:
         what = _differences(side.runs[-1].fields, others[-1].fields)
-        remarks.append(f"{side.word}, {_runs(others)} not comparable: {what}")
+        remarks.append(f"{side.word}, {_runs_are(others)} not comparable: {what}")
     failed = [run for run in whole if not run.sane]
     if failed:
-        remarks.append(f"{side.word}, {_runs(failed)} without numbers ({_outcomes(failed)})")
+        remarks.append(f"{side.word}, {_runs_are(failed)} without numbers ({_outcomes(failed)})")
     return remarks
 
 
@@ -273,8 +274,8 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return "; ".join(differences(one, other)) or "they are of different series, whose fields are not recorded"
 
 
-def _runs(runs: Sequence[Envelope]) -> str:
-    return "1 run is" if len(runs) == 1 else f"{len(runs)} runs are"
+def _runs_are(runs: Sequence[Envelope]) -> str:
+    return counted(len(runs), "run is", "runs are")
 
 
 def _outcomes(runs: Sequence[Envelope]) -> str:
@@ -301,8 +302,9 @@ def _with_interval(contrast: Contrast) -> Contrast:
         )
         others = len(old) + len(new) - 2 * len(common)
         if others:
-            have, are = ("1 session has", "is") if others == 1 else (f"{others} sessions have", "are")
-            remark = f"{have} one side alone and {are} left out"
+            remark = counted(
+                others, "session has one side alone and is left out", "sessions have one side alone and are left out"
+            )
             return replace(paired, remarks=(*contrast.remarks, remark))
         return paired
     if min(len(old), len(new)) >= interval.LEAST:

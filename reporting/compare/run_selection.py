@@ -16,6 +16,7 @@ from platforms.nodes import node_names
 from reporting.compare.causes import provenance_values
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import listed
 
 MOST_KNOWN = 12  # values that a message names
 NODES = "nodes"
@@ -58,15 +59,10 @@ class RunSelection:
                 among = f" among those with {earlier}" if earlier else ""
                 raise RefusedError(
                     f"{self.text}: no run has {condition.word}{among}; {condition.name} of these tests: "
-                    f"{_listed(known)}"
+                    f"{listed(known, MOST_KNOWN) or 'not recorded'}"
                 )
             left = found
         return left
-
-
-def _listed(values: Sequence[str]) -> str:
-    more = len(values) - MOST_KNOWN
-    return (", ".join(values[:MOST_KNOWN]) or "not recorded") + (f" and {more} more" if more > 0 else "")
 
 
 def parsed(text: str, envelopes: Sequence[Envelope], night_ends: datetime.time) -> RunSelection:

@@ -19,6 +19,7 @@ from reporting.compare.interval import Interval, change_of
 from reporting.compare.run_selection import on_nodes
 from reporting.compare.split import Split, split_of
 from reporting.history.envelope import Envelope
+from reporting.phrases import spaced
 
 SESSIONS = 3
 """From so many sessions a side on, the groups' difference in each session has an interval of its own."""
@@ -155,7 +156,7 @@ def effect_of(contrast: Contrast, treated: frozenset[str], control: frozenset[st
         treated, control: names of nodes. A job of several nodes counts where all of them are in one group.
     """
     groups = {"treated": treated, "control": control}
-    name = f"{contrast.subject}: {contrast.metric.replace('_', ' ')} is not compared:"
+    name = f"{contrast.subject}: {spaced(contrast.metric)} is not compared:"
     remarks = list(contrast.remarks)
     units: dict[str, set[str]] = {word: set() for word in groups}
     for run in (*contrast.before.runs, *contrast.after.runs):

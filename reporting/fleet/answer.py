@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, percent
+from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing
+from reporting.phrases import listed, percent
 
 NAMED = 5  # nodes of one kind that the sentence names
 
@@ -45,7 +46,4 @@ def _why_unknown(record: NodeRecord) -> str:
 
 
 def _named(records: Sequence[NodeRecord], text: Callable[[NodeRecord], str]) -> str:
-    named = [text(record) for record in records[:NAMED]]
-    if len(records) > NAMED:
-        named.append(f"and {len(records) - NAMED} more")
-    return ", ".join(named)
+    return listed([text(record) for record in records], NAMED)

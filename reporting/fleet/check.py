@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from platforms.job import ONLY
 from reporting.fleet.node_runs import node_runs, workload_of
-from reporting.fleet.nodes import RUNS_TO_NAME, WHY_NOT_JUDGED, NodeRecord, Standing, percent, records_of
+from reporting.fleet.nodes import RUNS_TO_NAME, WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.gate.comparison import compare
 from reporting.gate.series import pin_of, series_of
 from reporting.history.envelope import Envelope
+from reporting.phrases import percent, size, spaced
 from reporting.references.answers import References
 
 
@@ -44,7 +45,7 @@ def check_answer(
 
 def _beside_fleet(record: NodeRecord, workload: str) -> NodeAnswer:
     run = record.runs[-1]
-    change = f"{workload} {percent(run.change or 0.0)} (limit {100 * (run.limit or 0.0):.1f} %)"
+    change = f"{workload} {percent(run.change or 0.0)} (limit {size(run.limit or 0.0, 1)})"
     if not run.slow:
         return NodeAnswer(f"{record.name} is as fast as the fleet: {change}", as_fast=True)
     if record.standing is Standing.SLOW:
@@ -73,7 +74,7 @@ def _beside_pins(
         if pin is None or pin.level == 0:  # nothing is a fraction of 0
             continue
         found = compare(series, pin)
-        said.append(f"{metric.replace('_', ' ')} {percent(found.change)} (limit {100 * found.step_limit:.1f} %)")
+        said.append(f"{spaced(metric)} {percent(found.change)} (limit {size(found.step_limit, 1)})")
         as_fast = as_fast and found.change >= -found.step_limit
     if not said:
         why = f"the centre has too few runs to compare it with: {WHY_NOT_JUDGED}, or a pin of the test"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, percent
+from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing
+from reporting.phrases import listed, percent
 
 NAMED = 20  # nodes that a line names
 
@@ -78,15 +79,15 @@ def go_no_go(
     unfit_names = {node.name for node in unfit}
     unjudged = [name for name in last if name not in unfit_names and records[name].standing is Standing.UNKNOWN]
     if unjudged:
-        lines.append(f"The speed of {_listed(unjudged)} is not judged yet: {WHY_NOT_JUDGED}.")
+        lines.append(f"The speed of {listed(unjudged, NAMED)} is not judged yet: {WHY_NOT_JUDGED}.")
     if postponed:
-        lines.append(f"Left for another night by device_hours_per_night: {_listed(postponed)}.")
+        lines.append(f"Left for another night by device_hours_per_night: {listed(postponed, NAMED)}.")
     commands = [drain_command(node.name, node.why_drain) for node in unfit if node.why_drain]
     if any(commands):
         lines += ["To take them out of service, an administrator types:", *(f"  {line}" for line in commands if line)]
     brief = [node.brief for node in unfit]
     if unreached:
-        brief.append(f"not measured: {_listed([visit.node for visit in unreached])}")
+        brief.append(f"not measured: {listed([visit.node for visit in unreached], NAMED)}")
     short = "; ".join([sentence, ", ".join(brief)]) if brief else sentence
     return GoNoGo("\n".join(lines), short, fits=not brief)
 
@@ -117,8 +118,3 @@ def _unfit(visit: NodeVisit, record: NodeRecord) -> _Unfit | None:
 
 def _without_drain(node: _Unfit, reason: str) -> _Unfit:
     return replace(node, long=f"{node.long} (out of service already: {reason})", why_drain="")
-
-
-def _listed(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
-    return ", ".join(nodes[:NAMED]) + more

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from reporting.fleet.answer import answer
 from reporting.fleet.node_runs import NodeRun
-from reporting.fleet.nodes import NodeRecord, Standing, percent
+from reporting.fleet.nodes import NodeRecord, Standing
+from reporting.phrases import percent, size
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ def _beside_job(name: str, runs: Sequence[NodeRun], job_id: str) -> str:
 
 
 def _change(run: NodeRun) -> str:
-    limit = f"{100 * (run.limit or 0.0):.1f} %"
-    return f"{percent(run.change or 0.0)} (limit {limit}) at {minute(run.started_s)}"
+    return f"{percent(run.change or 0.0)} (limit {size(run.limit or 0.0, 1)}) at {minute(run.started_s)}"
 
 
 def _now(record: NodeRecord, *, was_slow: bool) -> str:

@@ -12,6 +12,7 @@ from statistics import fmean, median
 
 from reporting.fleet.node_runs import FEWEST_CHANGES, FEWEST_NODES, LEAST_LIMIT, NodeRun
 from reporting.gate.estimates import MEDIAN_PER_MEAN
+from reporting.phrases import percent, size
 
 RUNS_TO_NAME = 2
 NAMED_SCALES = 2.75
@@ -113,9 +114,9 @@ class NodeRecord:
         last = streak[-1]
         if len(streak) < RUNS_TO_NAME:
             change = percent(last.change or 0.0)
-            return f"{self.name} {change} in 1 run{self._of_test} (limit {_plain(last.limit or 0.0)}): suspect"
+            return f"{self.name} {change} in 1 run{self._of_test} (limit {size(last.limit or 0.0, 1)}): suspect"
         both = " and ".join(percent(run.change or 0.0) for run in streak[-RUNS_TO_NAME:])
-        limit = _plain(_limit_of_two(streak))
+        limit = size(_limit_of_two(streak), 1)
         suspect = "" if self.standing is Standing.SLOW else ": suspect"
         return f"{self.name} {percent(_mean(streak))} in 2 runs{self._of_test} (limit {limit}): {both}{suspect}"
 
@@ -130,7 +131,7 @@ class NodeRecord:
         count = len([run for run in self.runs if run.change is not None][-RECENT_RUNS:])
         return (
             f"{self.name} is fit because its last run was not slow: {percent(last.change or 0.0)} (limit "
-            f"{_plain(last.limit or 0.0)}); the median of its last {count} runs is {percent(deviation)}, and "
+            f"{size(last.limit or 0.0, 1)}); the median of its last {count} runs is {percent(deviation)}, and "
             f"{self.suspicions} of all its {len(self.runs)} runs were suspected"
         )
 
@@ -177,12 +178,3 @@ def records_of(runs: Iterable[NodeRun], nodes: Iterable[str] = ()) -> dict[str, 
 def natural(name: str) -> list[str | int]:
     """Sorts n2 before n10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
-
-
-def percent(fraction: float) -> str:
-    """`-8.1 %`, `+0.4 %`."""
-    return f"{100 * fraction:+.1f} %"
-
-
-def _plain(fraction: float) -> str:
-    return f"{100 * fraction:.1f} %"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from reporting.gate.explanation import number
 from reporting.gate.series import of_test, order, unit_differences
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import number
 
 
 def changed_metrics(current: Envelope, past: Sequence[Envelope], night_ends: datetime.time) -> list[str]:

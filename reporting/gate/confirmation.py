@@ -13,10 +13,11 @@ from typing import Any
 
 from platforms.job import Role, Trial
 from reporting.gate import estimates
-from reporting.gate.explanation import RIGHT, WRONG, number, percent, without_answers
+from reporting.gate.explanation import RIGHT, WRONG, without_answers
 from reporting.gate.verdict import Confirmation, Kind, Suspect, Verdict
 from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
+from reporting.phrases import number, percent, size
 
 WITHOUT = {Kind.NODE: (RIGHT,), Kind.TRANSIENT: (RIGHT, WRONG)}
 """What is no answer to a verdict: a broken node is no new level, and a run that passes is not acknowledged."""
@@ -400,7 +401,7 @@ class _Case:
 
 def unknown(suspect: Suspect, why: str, shown: Sequence[str]) -> Confirmation:
     """What is said of a suspect that nothing has confirmed or cleared. A large loss is red, and the second in a row."""
-    large = f"{100 * LARGE:.0f} %"
+    large = size(LARGE, 0)
     red = suspect.again or suspect.change <= -LARGE
     then = f"passes, since it is less than {large}"
     if suspect.again:

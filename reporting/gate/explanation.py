@@ -19,6 +19,7 @@ from reporting.gate.series import Departure, Pin, RunValue, Series
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import FASTEST, STEP_PARTS, THROUGHPUT
+from reporting.phrases import number, percent, size, spaced
 from reporting.references.answers import Acceptance, Acknowledgement, References
 
 MARGIN_RUNS = 3
@@ -31,7 +32,6 @@ RUNS_TO_ACCEPT = 5
 RIGHT = "If the new level is right from now on"
 WRONG = "If it is wrong and will be mended"
 COLUMN = 16
-MOST_DECIMALS = 9
 COMES_AND_GOES = 0.5
 """Of the loss of all windows: if the fastest stretch lost less, the loss does not last through a run."""
 
@@ -58,25 +58,7 @@ class Subject:
     @property
     def name(self) -> str:
         """The metric as it is printed."""
-        return self.series.metric.replace("_", " ")
-
-
-def percent(fraction: float) -> str:
-    """A change: `-10.8 %`."""
-    return f"{100 * fraction:+.1f} %"
-
-
-def size(fraction: float) -> str:
-    """A limit or an error: `0.62 %`."""
-    return f"{100 * fraction:.2f} %"
-
-
-def number(value: float, level: float) -> str:
-    """A value with as many decimals as make four digits of the level that it stands beside."""
-    decimals = 3 - math.floor(math.log10(abs(level))) if level else 1
-    if decimals > MOST_DECIMALS:
-        return f"{value:.4g}"
-    return f"{value:.{max(decimals, 0)}f}"
+        return spaced(self.series.metric)
 
 
 def away(change: float, series: Series) -> str:
@@ -363,7 +345,7 @@ def lines_on_parts(
         was, is_now = median(old), median(new)
         unit = f" {metric.unit}" if metric.unit else ""
         moved = percent((is_now - was) / abs(was))
-        lines.append(f"  {name.replace('_', ' ')} {number(was, was)} -> {number(is_now, was)}{unit} ({moved})")
+        lines.append(f"  {spaced(name)} {number(was, was)} -> {number(is_now, was)}{unit} ({moved})")
     if lines:
         lines.insert(0, "Where it is (medians before and since):")
     return [*lines, *_when_in_a_run(subject, before, since)]

@@ -30,6 +30,7 @@ from reporting.gate.series import (
 from reporting.gate.verdict import Kind, Suspect, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import percent
 from reporting.references.answers import Acknowledgement, References
 
 RED = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.LEFT})
@@ -147,7 +148,7 @@ def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunV
         *explanation.doubts(subject),
         *explanation.why(subject, found, causes, known, [run], run.night),
     ]
-    short = f"{explanation.percent(found.change)} of {len(known)}, slower since {run.night}"
+    short = f"{percent(found.change)} of {len(known)}, slower since {run.night}"
     verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known), causes=causes)
     if run is subject.series.runs[-1]:
         verdict = _suspected(subject, verdict, level, found)
@@ -180,7 +181,7 @@ def _beside_pin(subject: Subject, comparison: Comparison) -> Verdict:
         *numbers,
     ]
     word = "faster" if found.kind is Kind.FASTER else "slower"
-    short = f"{explanation.percent(found.change)} of {runs}, {word} since {since}"
+    short = f"{percent(found.change)} of {runs}, {word} since {since}"
     verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True, causes=causes)
     verdict = dataclasses.replace(verdict, since_run=comparison.since_run())
     if comparison.is_new_step:
@@ -273,7 +274,7 @@ def _anchored(subject: Subject, verdict: Verdict, found: LevelChange, comparison
     if acceptance is None or acceptance.anchor == 0:
         return verdict
     change = subject.series.change(found.value, acceptance.anchor)
-    short = f"{verdict.short} ({explanation.percent(change)} of the first pin)"
+    short = f"{verdict.short} ({percent(change)} of the first pin)"
     return dataclasses.replace(verdict, short=short, anchor_change=change)
 
 

@@ -25,8 +25,8 @@ from reporting.gate.confirmation import (
     table,
     unknown,
 )
-from reporting.gate.explanation import percent
 from reporting.gate.verdict import Confirmation, Kind, Suspect
+from reporting.phrases import counted, percent, spaced
 
 REPEATED = 2
 LEAST_SUSPECTS = 3
@@ -177,7 +177,7 @@ def sentence(platform: PlatformSoFar) -> str | None:
         return f"{how_many}, and {len(slow)} repeats too: it is the platform, not a node"
     if len(slow) == len(platform.repeated) and not any(slow):
         return f"{how_many}, and {len(slow)} repeats are normal: it is over"
-    are_slow = f"{sum(slow)} {'is' if sum(slow) == 1 else 'are'} slow"
+    are_slow = counted(sum(slow), "is slow", "are slow")
     return f"{how_many}, and of {len(platform.repeated)} repeats {are_slow}: it is not known why"
 
 
@@ -221,7 +221,7 @@ def _tables(repeated: Sequence[TestSoFar]) -> list[str]:
             run = suspect.run
             runs = [Measured("this run", run.nodes, suspect.measured.value, suspect.change, True, run.doubts)]
             heading, *rows = table(suspect, [*runs, *([again] if isinstance(again, Measured) else [])])
-            lines += [f"{run.key.test}, {suspect.metric.replace('_', ' ')}: {heading}", *rows]
+            lines += [f"{run.key.test}, {spaced(suspect.metric)}: {heading}", *rows]
             if isinstance(again, str):
                 lines.append(f"  {again}")
     return lines

@@ -16,9 +16,10 @@ from platforms.job import RefusedError
 from reporting.gate import estimates
 from reporting.gate.course import noise_of_level
 from reporting.gate.estimates import Noise
-from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, exceptional_from, size
+from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, exceptional_from
 from reporting.gate.series import Pin, RunValue, Series, departure, order, pin_of, series_of
 from reporting.history.envelope import Envelope
+from reporting.phrases import counted, size
 from reporting.references.answers import Acceptance, Author, References
 
 DIGITS = 6  # that an answer has
@@ -194,9 +195,9 @@ def _measured(metric: str, envelopes: Sequence[Envelope]) -> list[Envelope]:
 
 def left_out_sentence(runs: Sequence[RunValue]) -> str:
     """Which runs are no part of a level, since repeats have shown that a node or chance made them slow."""
-    noun = "run does" if len(runs) == 1 else "runs do"
+    count = counted(len(runs), "run does", "runs do")
     ids = ", ".join(run.run_id for run in runs)
-    return f"{len(runs)} {noun} not count, since repeats named a node or were normal: {ids}"
+    return f"{count} not count, since repeats named a node or were normal: {ids}"
 
 
 def _too_few(

@@ -12,6 +12,7 @@ from reporting.gate.series import series_of
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import counted, spaced
 from reporting.references.answers import Pause, References
 
 QUIET = frozenset({Kind.OK, Kind.LEARNING, Kind.BLIND})
@@ -77,9 +78,9 @@ def _blind(
     ]
     said = f"blind since {since}: no run without doubt for {nights} nights"
     if failed:
-        said += f" ({len(failed)} failed {'run' if len(failed) == 1 else 'runs'} since)"
+        said += f" ({counted(len(failed), 'failed run')} since)"
     if verdict.kind in QUIET:
-        text = f"{verdict.test}: {verdict.metric.replace('_', ' ')} is {said}\n{verdict.text}"
+        text = f"{verdict.test}: {spaced(verdict.metric)} is {said}\n{verdict.text}"
         return dataclasses.replace(verdict, kind=Kind.BLIND, blind=True, short=said, text=text)
     first, *rest = verdict.text.split("\n")
     text = "\n".join([first, f"The series is {said}.", *rest])

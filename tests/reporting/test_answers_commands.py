@@ -18,13 +18,13 @@ import pytest
 
 from platforms.job import Metric
 from reporting.__main__ import main
-from reporting.gate.explanation import size
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history import reader
 from reporting.history.comparability import comparability
 from reporting.history.envelope import Envelope
 from reporting.history.writer import HistoryWriter
+from reporting.phrases import size
 from reporting.references import store
 from reporting.references.answers import Acceptance
 from tests.reporting.history_lines import envelope
