@@ -69,19 +69,18 @@ class Causes:
         """Where in a step it is, or why that is not known; "" if the runs say neither."""
         return where(self.split, self.no_split)
 
-    def sentence(self, in_part: Sequence[ProvenanceChange] = ()) -> str:
+    def sentence(self, also: str = "") -> str:
         """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`.
 
         Args:
-            in_part: what is different in some of the runs.
+            also: what has changed in some of the runs alone. Then it is not said that nothing has changed.
         """
-        said = [self.in_step] if self.in_step else []
-        if self.changed or not in_part:
+        said = [self.in_step]
+        if self.changed or not also:
             said.append(self.provenance())
-        if in_part:
-            said.append(f"changed in part: {', '.join(change.name for change in in_part)}")
+        said.append(also)
         said += [f"noted on {note.at}: {note.text}" for note in self.notes]
-        return "; ".join(said)
+        return "; ".join(filter(None, said))
 
     def provenance(self, changed: str = "changed") -> str:
         """What is recorded as different, after this word: `changed: driver 570.124 -> 580.65`."""
