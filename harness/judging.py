@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platforms.config.schema import Site
 from platforms.job import BenchError, Metric
-from reporting.gate.changed_metrics import changed_metrics, dated_before
+from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.confirmation import settled
 from reporting.gate.judge import judge, strictness_of
 from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
@@ -168,8 +168,7 @@ class Judging:
         lines = []
         for test, current in self._judged.items():
             changes = changed_metrics(current, self.past.envelopes, self._site.night_ends)
-            dated = dated_before(current, self.past.envelopes, self._site.night_ends)
-            lines += [f"{test}: {change}" for change in (*changes, *dated)]
+            lines += [f"{test}: {change}" for change in changes]
         for test, of_test in verdicts.items():
             for metric, verdict in of_test.items():
                 if verdict.kind not in (Kind.OK, Kind.LEARNING):

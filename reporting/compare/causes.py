@@ -19,8 +19,6 @@ MOST_IN_SENTENCE = 4
 FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
 """What explains most changes. The others follow in the order of their names."""
 MOST_VALUES = 3
-LITTLE = 6
-"""Of runs with no more provenance than this, a sentence names it: a driver of which nothing is recorded may differ."""
 GROUP = "group"
 """Provenance that says whether a session measured the nodes as treated or as control nodes. It is no cause."""
 HASH = re.compile(r"(?=\d*[a-f])([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")  # a date has no letter
@@ -90,22 +88,12 @@ class Causes:
         texts = [with_short_hashes(change.text) for change in ordered]
         return f"{changed}: {listed(texts, MOST_IN_SENTENCE)}"
 
-    @property
-    def names_what_is_same(self) -> bool:
-        """Whether the sentence names what is recorded and has not changed, since it is little."""
-        return not self.changed and 0 < len(self.same) <= LITTLE
-
     def _unchanged(self) -> str:
         if self.none_in_common:
             return "nothing that is recorded has changed for half of these tests"
         if not self.same:
             return "no provenance is recorded"
-        if not self.names_what_is_same:
-            return "nothing that is recorded has changed"
-        if len(self.same) == 1:
-            return f"only {self.same[0]} is recorded of these runs, and it has not changed"
-        *others, last = self.same
-        return f"only {', '.join(others)} and {last} are recorded of these runs, and none of them has changed"
+        return "nothing that is recorded has changed"
 
 
 def with_short_hashes(text: str) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
 
+from reporting.compare.robust import MEDIAN_PER_MEAN
 from reporting.fleet.node_runs import FEWEST_CHANGES, FEWEST_NODES, LEAST_LIMIT, NodeRun
-from reporting.gate.estimates import MEDIAN_PER_MEAN
 from reporting.phrases import percent, size
 
 RUNS_TO_NAME = 2

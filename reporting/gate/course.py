@@ -22,8 +22,8 @@ from reporting.gate.verdict import Kind
 
 DRIFT_NIGHTS = 4
 """The last nights are judged once so many lie after those of the pin; a window of the pin's own runs shows nothing."""
-# Repeats have said that such a run was away from the pin by chance or through its node. It shows no noise.
-EXCEPTIONAL = frozenset({Kind.NODE, Kind.TRANSIENT, Kind.SUSPECT})
+# Such a run was away from the pin by chance or through its node, or nobody knows why. It shows no noise of the level.
+SHOWS_NO_NOISE = frozenset({Kind.NODE, Kind.TRANSIENT, Kind.SUSPECT})
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,9 @@ class _Walk:
         if not self.nights or run.night != self.runs[self.nights[-1]].night:
             self.nights.append(index)
         said = run.said(self.series.metric)
-        self.away.append(run.run_id not in self.of_pin and (said.get("kind") in EXCEPTIONAL or bool(said.get("red"))))
+        self.away.append(
+            run.run_id not in self.of_pin and (said.get("kind") in SHOWS_NO_NOISE or bool(said.get("red")))
+        )
         self.steps.append(False)
         if run.run_id in self.of_pin:
             return

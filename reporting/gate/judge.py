@@ -14,7 +14,7 @@ from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
 from reporting.gate.confirmation import confirmed, known_node, repeats_named, settled, stored_confirmation
 from reporting.gate.course import noise_of_level
-from reporting.gate.estimates import PIN_RUNS, Strictness, strictness
+from reporting.gate.estimates import LARGE, PIN_RUNS, Strictness, strictness
 from reporting.gate.explanation import Subject
 from reporting.gate.series import (
     Departure,
@@ -34,9 +34,8 @@ from reporting.phrases import percent
 from reporting.references.answers import Acknowledgement, References
 
 RED = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.LEFT})
-COARSE_RUNS = 5
-COARSE_STEP = 0.10
-BLIND_NIGHTS = 3
+COARSE_RUNS = 5  # the median of fewer may itself be of slow runs
+BLIND_NIGHTS = 3  # a night or two are missed for many reasons
 KNOWN_RUNS = 4
 """A loss that was acknowledged from fewer runs is known no better than a single run is."""
 
@@ -123,7 +122,7 @@ def _learning(subject: Subject, known: Sequence[RunValue]) -> Verdict:
     series, run = subject.series, subject.series.runs[-1]
     if len(known) >= COARSE_RUNS:
         level = median([value.value for value in known])
-        far = [one for one in _unanswered(series) if level and series.change(one.value, level) < -COARSE_STEP]
+        far = [one for one in _unanswered(series) if level and series.change(one.value, level) < -LARGE]
         if far:
             return _coarse(subject, known, level, far[-1])
     runs = len(known) + (1 if run.eligible else 0)
@@ -141,7 +140,7 @@ def _unanswered(series: Series) -> list[RunValue]:
 
 
 def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue) -> Verdict:
-    found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), COARSE_STEP)
+    found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), LARGE)
     causes = explanation.causes_between(subject, known, [run])
     lines = [
         explanation.coarse_sentence(subject, found, level, len(known), run.night),

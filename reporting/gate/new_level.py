@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from platforms.job import RefusedError
+from reporting.compare.robust import MEDIAN_PER_MEAN, scaled_mad
 from reporting.gate import estimates
 from reporting.gate.course import noise_of_level
 from reporting.gate.estimates import Noise
@@ -151,8 +152,8 @@ def level_since(
         old_level=None if pin is None else pin.level,
         old_error=None if pin is None else _error(pin, noise),
         anchor=anchor,
-        spread=estimates.scaled_mad(series.changes(runs, level)),
-        error_text=f"= 1.2533 x scale x sqrt({inflation:.2f} / {len(runs)})",
+        spread=scaled_mad(series.changes(runs, level)),
+        error_text=f"= {MEDIAN_PER_MEAN} x scale x sqrt({inflation:.2f} / {len(runs)})",
         scale_text=scale_text,
         anchor_text=anchor_text,
         left_out=left_out,
