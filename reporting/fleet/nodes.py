@@ -17,7 +17,6 @@ from reporting.phrases import percent, size
 RUNS_TO_NAME = 2
 NAMED_SCALES = 2.75
 RECENT_RUNS = 20
-FAR_BELOW_ERRORS = 3
 WHY_NOT_JUDGED = f"this needs comparable runs of {FEWEST_NODES} other nodes, and {FEWEST_CHANGES} runs in all"
 
 
@@ -119,21 +118,6 @@ class NodeRecord:
         limit = size(_limit_of_two(streak), 1)
         suspect = "" if self.standing is Standing.SLOW else ": suspect"
         return f"{self.name} {percent(_mean(streak))} in 2 runs{self._of_test} (limit {limit}): {both}{suspect}"
-
-    @property
-    def why_fit(self) -> str:
-        """Why a node is called fit although its deviation is far below zero; empty for any other node."""
-        deviation = self.deviation or 0.0
-        is_far_below = deviation < -FAR_BELOW_ERRORS * (self.error or 0.0)
-        if self.standing is not Standing.FIT or not self.suspicions or not is_far_below:
-            return ""
-        last = self.judged[-1]
-        count = len([run for run in self.runs if run.change is not None][-RECENT_RUNS:])
-        return (
-            f"{self.name} is fit because its last run was not slow: {percent(last.change or 0.0)} (limit "
-            f"{size(last.limit or 0.0, 1)}); the median of its last {count} runs is {percent(deviation)}, and "
-            f"{self.suspicions} of all its {len(self.runs)} runs were suspected"
-        )
 
     @property
     def _of_test(self) -> str:

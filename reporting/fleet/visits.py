@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -105,8 +105,3 @@ def _urgency(record: NodeRecord) -> tuple[int, float, str]:
     if record.standing is Standing.SUSPECT or (last.suspected and record.standing is not Standing.SLOW):
         return 0, last.change or 0.0, record.name
     return 2, record.last_seen_s, record.name
-
-
-def never_measured(records: Mapping[str, NodeRecord]) -> list[str]:
-    """The nodes without a run."""
-    return [name for name, record in records.items() if not record.runs]
