@@ -8,13 +8,20 @@ from collections.abc import Sequence
 MOST_DECIMALS = 9
 
 
-def percent(fraction: float) -> str:
-    """A change, with its sign: `-10.8 %`. What is rounded to nothing is `+0.0 %`, never `-0.0 %`."""
+NOT_KNOWN = "-"
+
+
+def percent(fraction: float | None) -> str:
+    """A change, with its sign: `-10.8 %`. What is rounded to nothing is `+0.0 %`, never `-0.0 %`; None is `-`."""
+    if fraction is None:
+        return NOT_KNOWN
     return f"{round(100 * fraction, 1) + 0.0:+.1f} %"
 
 
-def size(fraction: float, decimals: int = 2) -> str:
-    """A limit or an error, which has no sign: `0.62 %`."""
+def size(fraction: float | None, decimals: int = 2) -> str:
+    """A limit or an error, which has no sign: `0.62 %`; None is `-`."""
+    if fraction is None:
+        return NOT_KNOWN
     return f"{100 * fraction:.{decimals}f} %"
 
 

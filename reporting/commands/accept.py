@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
     since: datetime.date | str = options.since
     if options.since not in {envelope.key.run_id for envelope in envelopes}:
         since = answering.past_night("--since", options.since, tonight)
-    level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends, tonight)
+    level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends)
     acceptance = level.acceptance(reason, author)
     before = answering.last_verdict(metric, envelopes, references, opened)
     with_answer = dataclasses.replace(references, acceptances=(*references.acceptances, acceptance))

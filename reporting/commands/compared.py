@@ -18,7 +18,8 @@ from platforms.job import RefusedError
 from reporting.compare.causes import Causes, ProvenanceChange, causes_of
 from reporting.compare.contrast import Contrast, Contrasts, Side
 from reporting.compare.differing import changed_in_part, notes_between
-from reporting.compare.interval import Interval, change_of
+from reporting.compare.interval import Interval, change_of, sign_of
+from reporting.compare.split import Split
 from reporting.compare.treated import Group, NodeChange, TreatedEffect, effect_of
 from reporting.history.run_facts import THROUGHPUT
 from reporting.phrases import counted, listed, number, percent, size, spaced
@@ -34,6 +35,7 @@ PART_COLUMNS: Mapping[str, str] = {
     "step_ms": "device step",
     "other_ms": "other",
 }
+NO_SPLIT = Split({}, {})
 TEXTS = ("test", "metric", "unit", "verdict")  # all other columns hold numbers, and are aligned to the right
 
 
@@ -169,7 +171,7 @@ def _table(rows: Sequence[Compared], title: str, of_parts: str) -> Table:
     cells = []
     for row in rows:
         interval = row.found.interval
-        changes = {} if row.causes.split is None else row.causes.split.change
+        changes = (row.causes.split or NO_SPLIT).change
         cells.append(
             {
                 "test": row.contrast.subject,
@@ -211,6 +213,9 @@ def _content(row: Compared) -> dict[str, Any]:
     """A row as JSON has it; fractions and logarithms have all their digits."""
     contrast = row.contrast
     interval = row.found.interval
+    ends: dict[str, float | None] = dict.fromkeys(("low_fraction", "high_fraction", "error_of_log", "freedom"))
+    if interval is not None:
+        ends = dict(zip(ends, (interval.low, interval.high, interval.error, interval.freedom), strict=True))
     return {
         "test_before": contrast.tests[0],
         "test_after": contrast.tests[1],
@@ -218,10 +223,7 @@ def _content(row: Compared) -> dict[str, Any]:
         "unit": contrast.unit,
         "better": contrast.better,
         **row.values,
-        "low_fraction": None if interval is None else interval.low,
-        "high_fraction": None if interval is None else interval.high,
-        "error_of_log": None if interval is None else interval.error,
-        "freedom": None if interval is None else interval.freedom,
+        **ends,
         "verdict": row.found.verdict,
         "why_no_verdict": row.found.why_none,
         "where": row.causes.in_step or None,
@@ -288,9 +290,10 @@ def _of_contrast(contrast: Contrast, references: References, night_ends: datetim
         "changed": _texts(causes.changed),
         "changed_in_part": _texts(in_part),
     }
+    split = causes.split or NO_SPLIT
     for name in PART_COLUMNS:
-        values[f"{name}_before"] = None if causes.split is None else causes.split.before.get(name)
-        values[f"{name}_after"] = None if causes.split is None else causes.split.after.get(name)
+        values[f"{name}_before"] = split.before.get(name)
+        values[f"{name}_after"] = split.after.get(name)
     lines = [*_contrast_lines(contrast)]
     if causes.split is not None:
         name, _, rest = causes.split.numbers().partition(": ")
@@ -378,7 +381,7 @@ def _of_effect(effect: TreatedEffect, references: References, night_ends: dateti
         "changed_on_control": _texts(on_control),
     }
     for name in PART_COLUMNS:
-        values[f"{name}_effect"] = None if split is None else split.change.get(name)
+        values[f"{name}_effect"] = (split or NO_SPLIT).change.get(name)
     lines = [*_effect_lines(effect, with_split=split is not None)]
     lines += [line("changed", f"{change.text}, on the treated nodes alone") for change in alone]
     lines += [line("changed", f"{change.text}, on the control nodes") for change in on_control]
@@ -398,7 +401,7 @@ def _effect_lines(effect: TreatedEffect, *, with_split: bool) -> Iterator[str]:
         yield line(group.word, f"{100 * group.change:+.2f} %, {what}:")
         for node in group.nodes:
             yield line("", _node(node, better))
-    sign = 1 if better == "higher" else -1
+    sign = sign_of(better)
     ratio = f"(1 {_signed(sign * effect.treated.change)}) / (1 {_signed(sign * effect.control.change)})"
     yield line("effect", f"{100 * effect.effect:+.2f} % = {_less_one(ratio, better)}")
     if effect.of_nodes is None:

@@ -162,7 +162,7 @@ def _print_drain_lines(name: str, site: OpenedSite, records: Sequence[NodeRecord
         backend = backend_of(_platform(name, site))
     except BenchError:
         return  # a platform of the history alone
-    reasons = {record.name: f"slow: {percent(record.deviation or 0.0)}" for record in slow}
+    reasons = {record.name: f"slow: {percent(record.deviation)}" for record in slow}
     drains = [backend.drain_command(node, reason) for node, reason in reasons.items()]
     typed = [drain for drain in drains if drain is not None]
     if typed:
@@ -186,16 +186,13 @@ def _table(platform: str, records: Sequence[NodeRecord]) -> Table:
 
 
 def _cells(record: NodeRecord) -> tuple[str, ...]:
-    deviation = "-" if record.deviation is None else percent(record.deviation)
-    error = "-" if record.error is None else size(record.error, 1)
-    suspicions = str(record.suspicions)
     return (
         record.name,
         str(len(record.runs)),
-        deviation,
-        error,
+        percent(record.deviation),
+        size(record.error, 1),
         str(record.runs[-1].night),
-        suspicions,
+        str(record.suspicions),
         record.standing,
     )
 
@@ -215,10 +212,10 @@ def _runs_table(records: Sequence[NodeRecord], used: Sequence[NodeRun]) -> Table
 
 def _run_cells(run: NodeRun) -> tuple[str, ...]:
     value = "-" if run.measured is None else f"{run.measured.value:.5g} {run.measured.unit}"
-    change = "-" if run.change is None else percent(run.change)
     limit = "-" if run.limit is None else percent(-run.limit)
     started = minute(run.started_s)
-    return run.node, started, run.test, value, change, limit, run.beside or "-", str(run.night), run.run_id
+    beside = run.beside or "-"
+    return run.node, started, run.test, value, percent(run.change), limit, beside, str(run.night), run.run_id
 
 
 def _csv(records: Sequence[NodeRecord]) -> str:

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from platforms.job import Metric
 from reporting.compare.blocks import ArmsAnswer, Block, Judgement, judge
+from reporting.compare.interval import sign_of
 from reporting.compare.split import Split, no_split_of, split_of, where
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
@@ -70,7 +71,7 @@ class ArmsComparison:
         """Lines from which a person can compute the verdict again."""
         judgement = self.judgement
         arm_a, arm_b = self.arms
-        sign = 1 if judgement.better == "higher" else -1
+        sign = sign_of(judgement.better)
         values = [f"{block.number}: {_in_percent(sign * block.value)}" for block in judgement.blocks]
         repeats = [" ".join(map(_in_percent, block.repeats)) for block in judgement.blocks]
         found = [f"blocks, in %: {', '.join(values)}", f"repeats of {arm_a} and {arm_b}, in %: {', '.join(repeats)}"]

@@ -205,9 +205,12 @@ def judge(
     judgement = Judgement(ArmsAnswer.UNDECIDED, tuple(blocks), look, better)
     if look is None or (planned is not None and not ended):
         return judgement
+    decision = ArmsAnswer.UNDECIDED
     if abs(judgement.difference) > look.decides * judgement.error:
-        return replace(judgement, decision=ArmsAnswer.BETTER if judgement.change > 0 else ArmsAnswer.WORSE)
-    return replace(judgement, decision=ArmsAnswer.NO_DIFFERENCE if ended else ArmsAnswer.UNDECIDED)
+        decision = ArmsAnswer.BETTER if judgement.change > 0 else ArmsAnswer.WORSE
+    elif ended:
+        decision = ArmsAnswer.NO_DIFFERENCE
+    return replace(judgement, decision=decision)
 
 
 def _look(count: int, planned: int | None) -> Look | None:

@@ -92,11 +92,7 @@ class Contrast:
     @property
     def verdict(self) -> Literal["slower", "faster", "unclear", "no verdict"]:
         """What the interval says. `unclear`: it has 0 in it."""
-        if self.interval is None:
-            return "no verdict"
-        if not self.interval.excludes_zero:
-            return "unclear"
-        return "faster" if self.change > 0 else "slower"
+        return "no verdict" if self.interval is None else self.interval.verdict
 
 
 @dataclass(frozen=True)

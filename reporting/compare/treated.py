@@ -121,11 +121,7 @@ class TreatedEffect:
     @property
     def verdict(self) -> Literal["slower", "faster", "unclear", "no verdict"]:
         """What the interval says. `unclear`: it has 0 in it."""
-        if self.interval is None:
-            return "no verdict"
-        if not self.interval.excludes_zero:
-            return "unclear"
-        return "faster" if self.effect > 0 else "slower"
+        return "no verdict" if self.interval is None else self.interval.verdict
 
     def split(self) -> Split | None:
         """Where the effect is: by how much more a part of a step has changed on the treated nodes, in ms.

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from platforms.job import Role
+from reporting.compare.interval import sign_of
 from reporting.gate.estimates import noise_of
 from reporting.gate.series import order
 from reporting.gate.verdict import Kind
@@ -184,7 +185,7 @@ def _changes(
 ) -> list[_Change | None]:
     """The change of each run of a series from the level of the other nodes, in the order of the runs."""
     values = [metric.value for metric in metrics]
-    sign = 1 if metrics[0].better == "higher" else -1
+    sign = sign_of(metrics[0].better)
     nights: dict[datetime.date, list[int]] = {}
     for place, run in enumerate(runs):
         nights.setdefault(run.night, []).append(place)

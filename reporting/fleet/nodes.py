@@ -112,9 +112,9 @@ class NodeRecord:
             return ""
         last = streak[-1]
         if len(streak) < RUNS_TO_NAME:
-            change = percent(last.change or 0.0)
-            return f"{self.name} {change} in 1 run{self._of_test} (limit {size(last.limit or 0.0, 1)}): suspect"
-        both = " and ".join(percent(run.change or 0.0) for run in streak[-RUNS_TO_NAME:])
+            change = percent(last.change)
+            return f"{self.name} {change} in 1 run{self._of_test} (limit {size(last.limit, 1)}): suspect"
+        both = " and ".join(percent(run.change) for run in streak[-RUNS_TO_NAME:])
         limit = size(_limit_of_two(streak), 1)
         suspect = "" if self.standing is Standing.SLOW else ": suspect"
         return f"{self.name} {percent(_mean(streak))} in 2 runs{self._of_test} (limit {limit}): {both}{suspect}"

@@ -18,7 +18,7 @@ NAMED_TO_ADMINISTRATORS = 20
 
 def with_limit(run: NodeRun) -> str:
     """`-8.1 % (limit 3.0 %)`, of a run that is judged."""
-    return f"{percent(run.change or 0.0)} (limit {size(run.limit or 0.0, 1)})"
+    return f"{percent(run.change)} (limit {size(run.limit, 1)})"
 
 
 def minute(started_s: float) -> str:
@@ -121,10 +121,10 @@ def _unfit(visit: NodeVisit, record: NodeRecord) -> _Unfit | None:
         said = f"{name} {visit.failure}"
         return _Unfit(name, said, said, visit.failure if visit.drainable else "")
     if record.standing is Standing.SLOW:
-        change = percent(record.deviation or 0.0)
+        change = percent(record.deviation)
         return _Unfit(name, f"{name} {change}", record.sentence, f"{change} beside other nodes")
     if record.standing is Standing.SUSPECT:
-        change = percent(record.slow_streak[-1].change or 0.0)
+        change = percent(record.slow_streak[-1].change)
         return _Unfit(name, f"{name} {change} (suspect)", record.sentence, "")
     return None
 
@@ -163,8 +163,7 @@ def answer(records: Sequence[NodeRecord]) -> str:
         return f"It may be the machine, and one more run decides: {suspect}."
     unknown = listed([_why_unknown(record) for record in of_standing[Standing.UNKNOWN]], NAMED_TO_USERS)
     changes = [
-        f"{record.name} {percent(record.deviation or 0.0)} on {record.runs[-1].night}"
-        for record in of_standing[Standing.FIT]
+        f"{record.name} {percent(record.deviation)} on {record.runs[-1].night}" for record in of_standing[Standing.FIT]
     ]
     if not changes:
         return f"Nothing is known of the machine: {unknown}."

@@ -84,8 +84,12 @@ def cost_of_visit_h(envelopes: Iterable[Envelope], test: str, most_h: float) -> 
     others: list[float] = []
     for envelope in envelopes:
         hours = device_hours(envelope)
-        if envelope.key.test == test and hours and envelope.sane:
-            (visits if envelope.trial.role is Role.VISIT else others).append(hours)
+        if envelope.key.test != test or not hours or not envelope.sane:
+            continue
+        if envelope.trial.role is Role.VISIT:
+            visits.append(hours)
+        else:
+            others.append(hours)
     known = visits or others
     return median(known[-KNOWN_RUNS:]) if known else most_h
 

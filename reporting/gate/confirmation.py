@@ -395,8 +395,12 @@ def table(suspect: Suspect, runs: Sequence[Measured]) -> list[str]:
 
 def _drain_lines(place: Place, nodes: Sequence[str], change: float) -> list[str]:
     """How one slow node is taken out of service; nothing for several, or where there is no such command."""
-    command = place.drain(nodes[0], f"slow: {percent(change)}") if len(nodes) == 1 else None
-    return [] if command is None else ["To take it out of service until it is repaired:", f"  {command}"]
+    if len(nodes) != 1:
+        return []
+    command = place.drain(nodes[0], f"slow: {percent(change)}")
+    if command is None:
+        return []
+    return ["To take it out of service until it is repaired:", f"  {command}"]
 
 
 def _on_nodes(run: Measured) -> str:

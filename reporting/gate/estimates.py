@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median, stdev
 
+from reporting.compare.interval import sign_of
 from reporting.compare.robust import MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY, scaled_mad
 
 # The figures in these comments are of simulated series of 150 judged nights, of which 3 % are outliers of -4 to -12 %
@@ -113,8 +114,7 @@ def strictness(series: int, false_reds_a_month: float = FALSE_REDS_A_MONTH) -> S
 
 def change_from(level: float, value: float, better: str) -> float:
     """A value relative to a level, as a fraction; negative is worse, whether `higher` or `lower` is better."""
-    relative = (value - level) / abs(level)
-    return relative if better == "higher" else -relative
+    return sign_of(better) * (value - level) / abs(level)
 
 
 def noise_of(values: Sequence[float], *, each_night: int = 1, tail: float = 1.0) -> Noise:

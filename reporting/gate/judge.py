@@ -249,21 +249,22 @@ def _of(
     pinned: bool = False,
     causes: Causes | None = None,
 ) -> Verdict:
-    return Verdict(
+    verdict = Verdict(
         test=subject.series.test,
         metric=subject.series.metric,
         kind=kind,
         red=kind in RED,
         short=short,
         text="\n".join(lines),
-        change=None if found is None else found.change,
-        compared=None if found is None else found.value,
-        compared_nights=1 if found is None else found.nights,
-        limit=None if found is None else found.limit,
         since=since,
         runs=runs,
         pinned=pinned,
         causes=causes,
+    )
+    if found is None:
+        return verdict
+    return dataclasses.replace(
+        verdict, change=found.change, compared=found.value, compared_nights=found.nights, limit=found.limit
     )
 
 

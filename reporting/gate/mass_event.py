@@ -118,17 +118,19 @@ def _with_named(one: TestSoFar, named: Sequence[Suspect]) -> TestSoFar:
     suspects = {}
     for metric, suspect in one.suspects.items():
         alike = [other for other in named if is_alike(suspect, other)]
-        known = named_in_session(suspect, alike[0]) if alike and suspect.known is None else suspect.known
-        suspects[metric] = dataclasses.replace(suspect, known=known)
+        suspects[metric] = suspect
+        if alike and suspect.known is None:
+            suspects[metric] = dataclasses.replace(suspect, known=named_in_session(suspect, alike[0]))
     return dataclasses.replace(one, suspects=suspects)
 
 
 def _with_doubt(one: TestSoFar, slow_nodes: frozenset[str]) -> TestSoFar:
     """The same test; what is known of its nodes explains nothing while other nodes of the session are slow too."""
-    suspects = {
-        metric: dataclasses.replace(suspect, known=None) if slow_nodes - set(suspect.run.nodes) else suspect
-        for metric, suspect in one.suspects.items()
-    }
+    suspects = {}
+    for metric, suspect in one.suspects.items():
+        suspects[metric] = suspect
+        if slow_nodes - set(suspect.run.nodes):
+            suspects[metric] = dataclasses.replace(suspect, known=None)
     return dataclasses.replace(one, suspects=suspects)
 
 
@@ -187,7 +189,8 @@ def _of_platform(own: TestSoFar, platform: PlatformSoFar) -> dict[str, Confirmat
     found = [_worst(one) for one in repeated]
     slow = [each.slow for each in found if isinstance(each, Measured)]
     said = sentence(platform) or ""
-    lines = [f"On this platform {said}.", *(_tables([own]) if own.repeats else [_named(repeated)])]
+    runs = _tables(own) if own.repeats else [_named(repeated)]
+    lines = [f"On this platform {said}.", *runs]
     confirmations = {}
     for metric, suspect in own.suspects.items():
         if not slow or len(slow) < len(found) or len(set(slow)) > 1:
@@ -212,16 +215,18 @@ def _worst(one: TestSoFar) -> Measured | str:
     return min(found, key=lambda run: run.change) if found else "no repeat has numbers"
 
 
-def _tables(repeated: Sequence[TestSoFar]) -> list[str]:
-    """The repeated runs and their repeats, with the ids of their tests."""
+def _tables(own: TestSoFar) -> list[str]:
+    """The runs of a test and its repeat, metric by metric."""
     lines = []
-    for one in repeated:
-        for suspect in one.suspects.values():
-            again = measured(suspect, _confirm(one))
-            run = suspect.run
-            runs = [Measured("this run", run.nodes, suspect.measured.value, suspect.change, True, run.doubts)]
-            heading, *rows = table(suspect, [*runs, *([again] if isinstance(again, Measured) else [])])
-            lines += [f"{run.key.test}, {spaced(suspect.metric)}: {heading}", *rows]
-            if isinstance(again, str):
-                lines.append(f"  {again}")
+    for suspect in own.suspects.values():
+        again = measured(suspect, _confirm(own))
+        run = suspect.run
+        runs = [Measured("this run", run.nodes, suspect.measured.value, suspect.change, True, run.doubts)]
+        said = []
+        if isinstance(again, Measured):
+            runs.append(again)
+        else:
+            said.append(f"  {again}")
+        heading, *rows = table(suspect, runs)
+        lines += [f"{run.key.test}, {spaced(suspect.metric)}: {heading}", *rows, *said]
     return lines

@@ -92,14 +92,12 @@ def level_since(
     envelopes: Sequence[Envelope],
     references: References,
     night_ends: datetime.time,
-    tonight: datetime.date,
 ) -> NewLevel:
     """The level of the series to which the last run belongs, from its eligible runs since a night or a run.
 
     Args:
         since: the night, or the id of the run.
         envelopes: of one test.
-        tonight: the night to which a run would belong that starts now.
 
     Raises:
         RefusedError: there are fewer than five of them, or the series began later.
@@ -110,7 +108,7 @@ def level_since(
     left_out = exceptional_from(series, since)
     night = _first_night(series, since)
     if len(runs) < RUNS_TO_ACCEPT:
-        raise RefusedError(_too_few(series, night, runs, left_out, tonight))
+        raise RefusedError(_too_few(series, night, runs, left_out))
     level = median([run.value for run in runs])
     if level == 0:
         raise RefusedError(f"{series.test}: the median of the runs since {since} is 0, and 0 cannot be a pin")
@@ -201,26 +199,17 @@ def left_out_sentence(runs: Sequence[RunValue]) -> str:
     return f"{count} not count, since repeats named a node or were normal: {ids}"
 
 
-def _too_few(
-    series: Series,
-    since: datetime.date,
-    runs: Sequence[RunValue],
-    left_out: Sequence[RunValue],
-    tonight: datetime.date,
-) -> str:
-    """How many runs there are, and when there will be enough of them."""
-    day = datetime.timedelta(days=1)
-    nights = {run.night for run in runs}
-    runs_a_night = len(runs) / len(nights) if nights else 1.0
-    missing_nights = math.ceil((RUNS_TO_ACCEPT - len(runs)) / runs_a_night)
-    last = max(series.runs[-1].night, since - day, tonight - day)
+def _too_few(series: Series, since: datetime.date, runs: Sequence[RunValue], left_out: Sequence[RunValue]) -> str:
+    """How many runs there are, and which ones do not count."""
+    beside = ""
     in_doubt = len([run for run in series.runs if run.night >= since and not run.eligible])
-    beside = f" ({in_doubt} more are in doubt, and do not count)" if in_doubt else ""
+    if in_doubt:
+        beside = f" ({in_doubt} more are in doubt, and do not count)"
     if left_out:
         beside += f" ({left_out_sentence(left_out)})"
     return (
         f"{series.test}: there are {len(runs)} of the {RUNS_TO_ACCEPT} runs that a level needs since the night of "
-        f"{since}{beside}. If it runs every night, there are enough after the night of {last + missing_nights * day}"
+        f"{since}{beside}"
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
+from reporting.compare.interval import sign_of
 from reporting.gate import estimates
 from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.verdict import Kind
@@ -72,7 +73,7 @@ class Series:
 
     def worse(self, one: float, other: float) -> float:
         """The worse of two values."""
-        return min(one, other) if self.better == "higher" else max(one, other)
+        return min(one, other, key=lambda value: sign_of(self.better) * value)
 
     def passed_step(self, run: RunValue) -> bool:
         """Whether a run was far from its pin, and passed since no repeat had confirmed that."""

@@ -34,6 +34,10 @@ def test_a_value_has_the_digits_of_its_level(value, level, text):
     assert number(value, level) == text
 
 
+def test_what_is_not_known_is_a_dash():
+    assert (percent(None), size(None)) == ("-", "-")
+
+
 def test_an_amount_agrees_with_its_noun():
     assert [counted(count, "test") for count in (0, 1, 2)] == ["0 tests", "1 test", "2 tests"]
     assert [counted(count, "run is", "runs are") for count in (1, 2)] == ["1 run is", "2 runs are"]
