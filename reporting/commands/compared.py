@@ -217,8 +217,7 @@ def _content(row: Compared) -> dict[str, Any]:
     if interval is not None:
         ends = dict(zip(ends, (interval.low, interval.high, interval.error, interval.freedom), strict=True))
     return {
-        "test_before": contrast.tests[0],
-        "test_after": contrast.tests[1],
+        "test": contrast.test,
         "metric": contrast.metric,
         "unit": contrast.unit,
         "better": contrast.better,

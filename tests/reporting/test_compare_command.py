@@ -193,15 +193,6 @@ def test_two_tests_with_the_same_short_name_are_named_by_their_ids(
     assert second.startswith("two/test_it.py::test_it[a100-1x1gpu]: -4.1 %")
 
 
-def test_two_platforms_are_matched_by_the_rest_of_the_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    faster = {**FIELDS, "device": "H100"}
-    other = campaign("x", [200, 202, 198], 0, platform="h100", test=TEST.replace("a100", "h100"), fields=faster)
-    site = site_with(tmp_path, [*campaign("y", BEFORE, 0), *other])
-    assert compare(site, "platform=a100", "platform=h100") == 0
-    out = capsys.readouterr().out
-    assert out.startswith("deepcam, 1x4gpu-tuned: +99.9 % [")
-
-
 def test_a_metric_that_is_better_when_it_is_lower_is_called_slower(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
