@@ -22,6 +22,7 @@ from reporting.phrases import number, percent, size
 
 WITHOUT = {Kind.NODE: (RIGHT,), Kind.TRANSIENT: (RIGHT, WRONG)}
 """What is no answer to a verdict: a broken node is no new level, and a run that passes is not acknowledged."""
+# This run and two repeats on its nodes. If chance made one run in 20 so slow, it would do it thrice once in 8,000.
 OF_THREE = 3
 NOT_REPEATED = "nothing was repeated"
 FIRST = Trial(Role.CONFIRM, repeat=1)

@@ -275,7 +275,7 @@ def _anchored(subject: Subject, verdict: Verdict, found: LevelChange, comparison
         return verdict
     change = subject.series.change(found.value, acceptance.anchor)
     short = f"{verdict.short} ({percent(change)} of the first pin)"
-    return dataclasses.replace(verdict, short=short, anchor_change=change)
+    return dataclasses.replace(verdict, short=short)
 
 
 def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange], limit_of_run: float) -> Verdict:

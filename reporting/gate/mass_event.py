@@ -28,9 +28,11 @@ from reporting.gate.confirmation import (
 from reporting.gate.verdict import Confirmation, Kind, Suspect
 from reporting.phrases import counted, percent, spaced
 
+# Two, since a single repeat may meet a slow node by chance. Each more costs as many device-hours as a test.
 REPEATED = 2
-LEAST_SUSPECTS = 3
+# A slow node has the tests that ran on it, which are fewer than a third on a platform of several nodes.
 SHARE = 1 / 3
+LEAST_SUSPECTS = 3
 
 
 @dataclass(frozen=True)
