@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from platforms.job import Window
 from reporting.compare import blocks
 from reporting.compare.blocks import ArmsAnswer, Block, Judgement, judge, order_of
+from reporting.compare.robust import scaled_mad
 from reporting.compare.student import quantile
-from reporting.gate.estimates import scaled_mad
 from reporting.history.stretches import all_windows
 
 RECORDING = Path(__file__).parent / "recorded" / "drift.jsonl"

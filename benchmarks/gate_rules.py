@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from numpy.typing import NDArray
 
+from reporting.compare import robust
 from reporting.gate import estimates
-from reporting.gate.confirmation import LARGE
 from reporting.gate.course import DRIFT_NIGHTS
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Strictness
 
@@ -114,7 +114,7 @@ class Noises(NamedTuple):
 
     def error_of_median(self, runs: int) -> Floats:
         """The standard error of the median of so many runs."""
-        error: Floats = estimates.MEDIAN_PER_MEAN * self.scale * np.sqrt(_inflation(self.autocorrelation, runs) / runs)
+        error: Floats = robust.MEDIAN_PER_MEAN * self.scale * np.sqrt(_inflation(self.autocorrelation, runs) / runs)
         return error
 
 
@@ -171,7 +171,7 @@ class Gate:
         step = change < -np.where(self._red_step, estimates.RETURN, 1.0) * fresh_limit
         sure = self._red_step | self.lasting
         if repeat is None:
-            confirmed = sure | self._far | (change <= -LARGE)
+            confirmed = sure | self._far | (change <= -estimates.LARGE)
             cleared = np.zeros_like(step)
         else:
             confirmed = sure | (repeat / self.level - 1 < -fresh_limit)
@@ -219,14 +219,14 @@ def noises(changes: Floats, known: Flags, strictness: Strictness) -> Noises:
     runs = known.sum(axis=1)
     calm = np.take_along_axis(np.where(known, changes, np.nan), order, axis=1)[:, : int(runs.max())]
     distance = calm - _median(calm, runs)[:, None]
-    deviation = estimates.NORMAL_PER_MAD * _median(np.abs(distance), runs)
+    deviation = robust.NORMAL_PER_MAD * _median(np.abs(distance), runs)
     is_long = runs >= estimates.LONG_RUNS
     if is_long.any():
         slower, faster = _one_sided(-distance), _one_sided(distance)
         faster = faster * (1 + estimates.SKEWED / np.sqrt(runs))
         skewed = is_long & (slower > np.maximum(faster, deviation))
         deviation = np.where(skewed, slower, deviation)
-    uncertainty = estimates.UNCERTAINTY / np.sqrt(runs)
+    uncertainty = robust.UNCERTAINTY / np.sqrt(runs)
     scale = np.maximum(deviation, estimates.LEAST_DEVIATION) * (1 + uncertainty)
     residuals = np.nan_to_num(np.clip(distance / scale[:, None], -estimates.OUTLIER, estimates.OUTLIER))
     power = (residuals**2).sum(axis=1) / runs
@@ -250,7 +250,7 @@ def _one_sided(distance: Floats) -> Floats:
     """The scaled median of the positive distances of each row; 0 where there is none."""
     positive = np.where(distance > 0, distance, np.nan)
     counts = np.isfinite(positive).sum(axis=1)
-    found = estimates.NORMAL_PER_MAD * _median(positive, np.maximum(counts, 1))
+    found = robust.NORMAL_PER_MAD * _median(positive, np.maximum(counts, 1))
     return np.where(counts > 0, found, 0.0)
 
 
@@ -272,7 +272,7 @@ def _tail(calm: Floats, runs: NDArray[np.int_], share: float) -> Floats:
     ordered = np.sort(calm, axis=1)
     last = np.clip(beyond, 1, runs)[:, None] - 1
     found: Floats = np.maximum(-np.take_along_axis(ordered, last, axis=1)[:, 0], 0.0)
-    return np.where(beyond < 1, estimates.UNKNOWN_TAIL, found)
+    return np.where(beyond < 1, estimates.LARGE, found)
 
 
 def _inflation(autocorrelation: Floats, runs: int) -> Floats:

@@ -549,7 +549,7 @@ class PlatformYear:
                 if kind == "accept":
                     since = self._calendar.night(event.first)
                     metric = self._last_verdicts[test.id].metric
-                    level = level_since(since, metric, self._past[test.id], self._references, NOON, night)
+                    level = level_since(since, metric, self._past[test.id], self._references, NOON)
                     self._keep(level.acceptance(said, author))
                 if kind == "ack":
                     verdict = self._last_verdicts[test.id]

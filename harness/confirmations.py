@@ -15,9 +15,9 @@ from platforms.job import job_key
 from platforms.runner.retries import REFUSED_STATES
 from platforms.schedulers import backend_of
 from reporting.gate.confirmation import FIRST, NextSteps, Place, Repeat, confirmed, first_repeat, unknown
-from reporting.gate.explanation import percent
 from reporting.gate.mass_event import PlatformSoFar, TestSoFar, decide_together, platform_so_far, sentence
 from reporting.gate.verdict import Suspect, Verdict
+from reporting.phrases import percent
 
 if TYPE_CHECKING:
     from harness.judging import Judging

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platforms.config.schema import Site
 from platforms.job import BenchError, Metric
-from reporting.gate.changed_metrics import changed_metrics, dated_before
+from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.confirmation import settled
 from reporting.gate.judge import judge, strictness_of
 from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
@@ -18,6 +18,7 @@ from reporting.gate.series import pin_of, series_of
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history import reader
 from reporting.history.envelope import Envelope
+from reporting.phrases import size
 from reporting.references import store
 from reporting.references.answers import References
 
@@ -167,8 +168,7 @@ class Judging:
         lines = []
         for test, current in self._judged.items():
             changes = changed_metrics(current, self.past.envelopes, self._site.night_ends)
-            dated = dated_before(current, self.past.envelopes, self._site.night_ends)
-            lines += [f"{test}: {change}" for change in (*changes, *dated)]
+            lines += [f"{test}: {change}" for change in changes]
         for test, of_test in verdicts.items():
             for metric, verdict in of_test.items():
                 if verdict.kind not in (Kind.OK, Kind.LEARNING):
@@ -198,16 +198,16 @@ class Judging:
         if not losses:
             return loud
         least, most = min(losses), max(losses)
-        found = f"{_percent(least[0])} ({least[1]})"
+        found = f"{size(least[0], 1)} ({least[1]})"
         if len(losses) > 1:
-            found += f" to {_percent(most[0])} ({most[1]})"
+            found += f" to {size(most[0], 1)} ({most[1]})"
         command = f"python -m reporting power {self._typed}".strip()
         lines = [
             f"gate: {len(losses)} series; a lasting loss of {found} is found within {NIGHTS} nights "
             f"{100 * CHANCE:.0f} times of 100 ({command})"
         ]
         if each:
-            lines += [f"  {_percent(loss)}  {name}" for loss, name in losses]
+            lines += [f"  {size(loss, 1)}  {name}" for loss, name in losses]
         return [*lines, *loud]
 
     def _sight(self, current: Envelope, metric: str) -> Sight | None:
@@ -215,7 +215,3 @@ class Judging:
         pin = pin_of(series, self.past.references.acceptance(series.test, metric, series.comparability))
         strictness = strictness_of(self.past.references, len(current.metrics))
         return None if pin is None else sight_of(series, pin, trials=TRIALS, strictness=strictness)
-
-
-def _percent(loss: float) -> str:
-    return f"{100 * loss:.1f} %"

@@ -20,7 +20,6 @@ from reporting.fleet.visits import VisitList, affordable, cost_of_visit_h, spent
 from reporting.history import reader
 from reporting.history.nights import night_of
 from reporting.history.place import history_folder
-from reporting.references import store
 
 if TYPE_CHECKING:
     from harness.suite import Suite
@@ -58,7 +57,7 @@ class NodeVisits:
         night_ends = suite.site.night_ends
         past = [run for run in self._past if run.key.test == test]
         if suite.options.trials.check is not None:
-            return Check(suite.options.trials.nodes, past, store.load(suite.options.site), night_ends)
+            return Check(suite.options.trials.nodes, past, night_ends)
         if self._chosen is None:
             self._chosen = self._choose(str(suite.options.trials.each_node))
             # A resumed session visits the same nodes, whatever is idle or stale by then.
@@ -68,17 +67,7 @@ class NodeVisits:
         if chosen.left_h is not None:
             second_visits = affordable(chosen.left_h, chosen.cost_h)
         drain_command = backend_of(self._platform).drain_command
-        return EachNode(
-            chosen.nodes, second_visits, chosen.postponed, past, night_ends, drain_command, self._out_of_service
-        )
-
-    def _out_of_service(self) -> dict[str, str]:
-        """The nodes that are out of service now, with the scheduler's reasons; none if it cannot be asked."""
-        try:
-            nodes = backend_of(self._platform).nodes(self._platform)
-        except BenchError:
-            return {}
-        return {node.name: node.reason or node.state for node in nodes if node.out_of_service}
+        return EachNode(chosen.nodes, second_visits, chosen.postponed, past, night_ends, drain_command)
 
     def _only_platform(self) -> Platform:
         names = sorted({spec.platform for spec in self._jobs.values()})

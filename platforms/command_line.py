@@ -31,6 +31,10 @@ GONE: Mapping[tuple[str, ...], str] = {
     ("python -m reporting", "anchors"): (
         "type: python -m reporting table --anchors; all published numbers stand in reporting/tables/anchors.yaml"
     ),
+    ("python -m reporting", "compare", "--format", "csv"): "type --format json, which has the same fields",
+    ("python -m reporting", "compare", "--format", "markdown"): "put the text between two lines of three backticks",
+    ("python -m reporting", "compare", "-o"): "write it to a file with > FILE",
+    ("python -m reporting", "nodes", "--format", "markdown"): "put the text between two lines of three backticks",
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
     ("python -m reporting", "comment", "--name"): (
         "GitLab is not asked any more: type python -m reporting comment --print, and send the text (docs/ci.md)"

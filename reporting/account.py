@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from platforms.config.values import short_clock
 from reporting.columns import aligned
+from reporting.phrases import counted
 
 COMPILED = "compiled"
 HEADINGS = (
@@ -55,7 +56,7 @@ def account(jobs: Sequence[Spent]) -> list[str]:
         rows = [tuple(cell for cell, name in zip(row, HEADINGS, strict=True) if name != COMPILED) for row in rows]
     lines = aligned(rows, TEXT_COLUMNS)
     total = sum(job.device_hours for job in jobs)
-    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    count = counted(len(jobs), "job")
     return [lines[0], "-" * max(map(len, lines)), *lines[1:], f"{count}, {total:.3g} device-hours"]
 
 

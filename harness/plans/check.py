@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from harness.plans import Conclusion, TrialResult
 from harness.plans.each_node import EachNode, failure
 from platforms.job import Role
-from reporting.fleet.check import check_answer
+from reporting.fleet.sentences import check_answer
 from reporting.history.envelope import Envelope
-from reporting.references.answers import References
 
 
 class Check(EachNode):
@@ -19,17 +18,13 @@ class Check(EachNode):
     Args:
         nodes: that are checked; each once more if it was slow.
         past: the runs of the test in the centre's history.
-        references: the centre's answers.
         night_ends: the hour at which the site's nights end.
     """
 
     role = Role.CHECK
 
-    def __init__(
-        self, nodes: Sequence[str], past: Sequence[Envelope], references: References, night_ends: datetime.time
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], past: Sequence[Envelope], night_ends: datetime.time) -> None:
         super().__init__(nodes, None, (), past, night_ends, lambda node, reason: None)
-        self._references = references
 
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:
         if any(result.job is not None and result.job.left is not None for result in results):
@@ -43,7 +38,7 @@ class Check(EachNode):
                 lines.append(f"{node} {failure(of_node[-1])}")
                 fails = True
                 continue
-            answer = check_answer(node, own, self._past, self._references, self._night_ends)
+            answer = check_answer(node, own, self._past, self._night_ends)
             lines.append(answer.text)
             fails = fails or answer.as_fast is False
         return Conclusion("\n".join(lines), "; ".join(lines), fails)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from harness.plans import Conclusion, TrialRequest, TrialResult
 from platforms.job import Role, State, Status, Trial
 from platforms.runner.live_job import Job
-from reporting.fleet.go_no_go import NodeVisit, go_no_go
 from reporting.fleet.node_runs import NODES_OF_A_NIGHT, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, records_of
+from reporting.fleet.sentences import NodeVisit, go_no_go
 from reporting.history.envelope import Envelope
 
 SECOND = 2  # the number of a second visit
@@ -41,7 +41,6 @@ class EachNode:
         past: the runs of the test in the history.
         night_ends: the hour at which the site's nights end.
         drain_command: writes the command that takes a node out of service, from the node and the reason.
-        out_of_service: asks for the nodes that are out of service already, with the scheduler's reasons.
     """
 
     role = Role.VISIT
@@ -54,7 +53,6 @@ class EachNode:
         past: Sequence[Envelope],
         night_ends: datetime.time,
         drain_command: Callable[[str, str], str | None],
-        out_of_service: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._nodes = nodes
         self._second_visits = len(nodes) if second_visits is None else min(second_visits, len(nodes))
@@ -62,7 +60,6 @@ class EachNode:
         self._past = past
         self._night_ends = night_ends
         self._drain_command = drain_command
-        self._out_of_service = out_of_service
         self.most = len(nodes) + self._second_visits
 
     def first(self) -> Sequence[TrialRequest]:
@@ -96,7 +93,7 @@ class EachNode:
             return None  # some visits go on without this session
         visits = [_visit(result) for result in results]
         records = self._records(results)
-        said = go_no_go(visits, records, self._postponed, self._drain_command, self._out_of_service)
+        said = go_no_go(visits, records, self._postponed, self._drain_command)
         return Conclusion(said.text, said.short, fails=not said.fits)
 
     def _records(self, results: Sequence[TrialResult]) -> Mapping[str, NodeRecord]:

@@ -18,11 +18,10 @@ from reporting.gate.explanation import (
     accept_command,
     ack_command,
     eligible_from,
-    percent,
-    size,
 )
 from reporting.gate.new_level import NewLevel
 from reporting.gate.verdict import Kind, Verdict
+from reporting.phrases import percent, size, spaced
 
 WIDE = 2.0  # runs of one level do not vary by so many scales; runs of two levels, accepted as one, do
 
@@ -51,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
     since: datetime.date | str = options.since
     if options.since not in {envelope.key.run_id for envelope in envelopes}:
         since = answering.past("--since", options.since, tonight, answering.NIGHT)
-    level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends, tonight)
+    level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends)
     acceptance = level.acceptance(reason, author)
     before = answering.last_verdict(metric, envelopes, references, opened)
     with_answer = dataclasses.replace(references, acceptances=(*references.acceptances, acceptance))
@@ -75,11 +74,9 @@ def main(options: argparse.Namespace) -> int:
 def _title(level: NewLevel, test: str, since: datetime.date | str) -> str:
     """As in `Accept effective throughput 735 samples/s of TEST since the night of 2026-11-15 (-9.5 %)`."""
     unit = f" {level.series.unit}".rstrip()
-    metric = level.series.metric.replace("_", " ")
-    title = f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}"
-    if level.old_level is not None:
-        title += f" ({_moved(level, level.old_level)})"
-    return title
+    moved = "" if level.old_level is None else f" ({_moved(level, level.old_level)})"
+    metric = spaced(level.series.metric)
+    return f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}{moved}"
 
 
 def _named(since: datetime.date | str) -> str:

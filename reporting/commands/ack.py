@@ -9,8 +9,8 @@ from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
 from reporting.commands.proposing import add_merge_request, give
-from reporting.gate.explanation import percent
 from reporting.gate.verdict import Kind
+from reporting.phrases import percent, spaced
 from reporting.references.answers import Acknowledgement, Author, References
 
 
@@ -39,7 +39,7 @@ def main(options: argparse.Namespace) -> int:
     references = answering.references_of(opened)
     if options.end:
         answer = _ended(test, metric, references, tonight, author)
-        title = f"End the acknowledgement of {metric.replace('_', ' ')} of {test}"
+        title = f"End the acknowledgement of {spaced(metric)} of {test}"
         lines = [f"{test}: the acknowledgement is over; tonight it is red if it is worse than its pin"]
     else:
         until = answering.coming("--until", options.until, tonight, answering.NIGHT)
@@ -48,9 +48,9 @@ def main(options: argparse.Namespace) -> int:
             raise RefusedError(f"{test}: there is nothing to acknowledge: the last run is {verdict.short}")
         change = verdict.worst or 0.0
         answer = Acknowledgement(test, metric, answering.text_of("--ticket", options.ticket), until, change, author)
-        title = f"Acknowledge {metric.replace('_', ' ')} {percent(change)} of {test} until {until}"
+        title = f"Acknowledge {spaced(metric)} {percent(change)} of {test} until {until}"
         lines = [
-            f"{test}: {metric.replace('_', ' ')} is {verdict.short}",
+            f"{test}: {spaced(metric)} is {verdict.short}",
             f"  amber until the night of {until}; red again if it becomes clearly worse than {percent(change)}",
         ]
     print("\n".join(lines))
@@ -61,6 +61,6 @@ def main(options: argparse.Namespace) -> int:
 def _ended(test: str, metric: str, references: References, tonight: datetime.date, author: Author) -> Acknowledgement:
     answer = references.acknowledgement(test, metric, tonight)
     if answer is None:
-        raise RefusedError(f"{test}: no acknowledgement of {metric.replace('_', ' ')} is in force")
+        raise RefusedError(f"{test}: no acknowledgement of {spaced(metric)} is in force")
     yesterday = tonight - datetime.timedelta(days=1)
     return Acknowledgement(test, metric, answer.ticket, yesterday, answer.change, author)

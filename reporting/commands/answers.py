@@ -10,7 +10,7 @@ from platforms.output import print_errors
 from platforms.rundir.accepted_runs import FOLDER
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
-from reporting.gate.explanation import percent
+from reporting.phrases import percent, spaced
 from reporting.references.answer_file import Answer, kind_of, subject_of
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
 
@@ -76,7 +76,7 @@ def _text(answer: Answer) -> str:
 
 
 def _metric(answer: Acceptance | Acknowledgement) -> str:
-    return answer.metric.replace("_", " ")
+    return spaced(answer.metric)
 
 
 def _why_not(answer: Answer, references: References, today: datetime.date, tonight: datetime.date) -> str:

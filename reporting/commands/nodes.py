@@ -20,14 +20,12 @@ from platforms.schedulers import backend_of
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.tonight import add_tonight, until_tonight
-from reporting.fleet.answer import answer
-from reporting.fleet.job_answer import JobAnswer, is_of_job, job_answer, minute
 from reporting.fleet.node_runs import NodeRun, node_runs
-from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, percent, records_of
-from reporting.fleet.visits import never_measured
+from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
+from reporting.fleet.sentences import JobAnswer, answer, is_of_job, job_answer, minute
 from reporting.history.envelope import Envelope
+from reporting.phrases import listed, percent, size
 from reporting.tables.grouped import Table
-from reporting.tables.markdown import markdown
 from reporting.tables.text import text
 
 HEADINGS = ("node", "runs", "deviation", "error", "last run", "suspicions", "verdict")
@@ -46,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--nodes", metavar="LIST", help="the same for nodes, as in n07,n10..n12 or n[10-12]")
     add_tonight(parser)
-    parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
+    parser.add_argument("--format", choices=("text", "csv"), default="text")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -58,25 +56,22 @@ def main(options: argparse.Namespace) -> int:
     envelopes = until_tonight(_envelopes(options.platform, site, problems), options, site)
     runs = _runs(options.platform, site, envelopes)
     records = records_of(runs, asked or _nodes_of_scheduler(options.platform, site, problems))
-    if options.nodes is not None:
-        _refuse_unknown_nodes(options.platform, site, [records[name] for name in asked])
     if asked:
         records = {name: records[name] for name in asked}
     shown = list(records.values())
-    found = None
+    found = JobAnswer(answer(shown), (), any(record.standing is Standing.SLOW for record in shown))
     if options.job is not None:
         found = job_answer(shown, options.job, _started_s(options, site, envelopes))
     if options.format == "csv":
         print(_csv(shown), end="")
+    elif asked:  # a user asks, who cannot take a node out of service
+        _print(found.text, [_table(options.platform, shown), _runs_table(shown, found.runs)])
     else:
-        _print_tables(options, shown, found)
-        if not asked:  # who asks about the nodes of a job is a user, who cannot drain them
-            _print_drain_lines(options.platform, site, shown)
+        _print("", [_table(options.platform, shown)])
+        _print_drain_lines(options.platform, site, shown)
     sys.stdout.flush()
     answering.warn(problems)
-    if found is not None:
-        return int(found.is_slow)
-    return int(any(record.standing is Standing.SLOW for record in shown))
+    return int(found.is_slow)
 
 
 def _asked_nodes(options: argparse.Namespace, site: OpenedSite) -> tuple[str, ...]:
@@ -96,22 +91,6 @@ def _asked_nodes(options: argparse.Namespace, site: OpenedSite) -> tuple[str, ..
         return node_names(options.nodes)
     except ValueError as error:
         raise RefusedError(f"--nodes: {error}") from None
-
-
-def _refuse_unknown_nodes(platform: str, site: OpenedSite, records: Sequence[NodeRecord]) -> None:
-    """Raise RefusedError for nodes without runs that the scheduler does not list.
-
-    A node that has runs may have been taken away since, and its runs are shown. A scheduler that cannot be asked
-    refuses no node.
-    """
-    unmeasured = [record.name for record in records if not record.runs]
-    known = _nodes_of_scheduler(platform, site, []) if unmeasured else []
-    unknown = [name for name in unmeasured if name not in known]
-    if known and unknown:
-        raise RefusedError(
-            f"--nodes: the scheduler of {platform} lists no node {', '.join(unknown)}, and the history has no run "
-            f"there (`python -m reporting nodes {platform}` names all nodes)"
-        )
 
 
 def _started_s(options: argparse.Namespace, site: OpenedSite, envelopes: Sequence[Envelope]) -> float | None:
@@ -164,17 +143,13 @@ def _nodes_of_scheduler(name: str, site: OpenedSite, problems: list[str]) -> lis
         return []
 
 
-def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord], of_job: JobAnswer | None) -> None:
-    tables = [_table(options.platform, records)]
+def _print(sentence: str, tables: Sequence[Table]) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    if of_job is not None or options.nodes is not None:
-        sentence = printable(answer(records) if of_job is None else of_job.text)
-        print(sentence if width is None else textwrap.fill(sentence, width), end="\n\n")
-        tables.append(_runs_table(records, () if of_job is None else of_job.runs))
-    if options.format == "markdown":
-        print("\n".join(markdown(tables)))
-        return
-    for line in text(tables, width):
+    lines = text(tables, width)
+    if sentence:
+        said = [sentence] if width is None else textwrap.wrap(sentence, width)
+        lines = [*said, "", *lines]
+    for line in lines:
         print(printable(line))
 
 
@@ -187,7 +162,7 @@ def _print_drain_lines(name: str, site: OpenedSite, records: Sequence[NodeRecord
         backend = backend_of(_platform(name, site))
     except BenchError:
         return  # a platform of the history alone
-    reasons = {record.name: f"slow: {percent(record.deviation or 0.0)}" for record in slow}
+    reasons = {record.name: f"slow: {percent(record.deviation)}" for record in slow}
     drains = [backend.drain_command(node, reason) for node, reason in reasons.items()]
     typed = [drain for drain in drains if drain is not None]
     if typed:
@@ -201,29 +176,23 @@ def _table(platform: str, records: Sequence[NodeRecord]) -> Table:
     measured = [record for record in records if record.runs]
     rows = [_cells(record) for record in sorted(measured, key=lambda record: _FIRST.get(record.standing, 2))]
     notes = [record.sentence for record in measured if record.standing in _FIRST]
-    notes += [record.why_fit for record in measured if record.why_fit]
     if any(record.standing is Standing.UNKNOWN for record in measured):
         notes.append(f"not judged: {WHY_NOT_JUDGED}")
-    unmeasured = never_measured({record.name: record for record in records})
+    unmeasured = [record.name for record in records if not record.runs]
     if unmeasured:
-        names = ", ".join(unmeasured[:UNMEASURED_SHOWN])
-        more = f" and {len(unmeasured) - UNMEASURED_SHOWN} more" if len(unmeasured) > UNMEASURED_SHOWN else ""
-        notes.append(f"never measured: {names}{more}")
+        notes.append(f"never measured: {listed(unmeasured, UNMEASURED_SHOWN)}")
     title = f"{platform}: each node beside the other nodes; negative is slower"
     return Table(title, HEADINGS, tuple(rows), 1, tuple(notes), NUMBERS)
 
 
 def _cells(record: NodeRecord) -> tuple[str, ...]:
-    deviation = "-" if record.deviation is None else percent(record.deviation)
-    error = "-" if record.error is None else f"{100 * record.error:.1f} %"
-    suspicions = str(record.suspicions)
     return (
         record.name,
         str(len(record.runs)),
-        deviation,
-        error,
+        percent(record.deviation),
+        size(record.error, 1),
         str(record.runs[-1].night),
-        suspicions,
+        str(record.suspicions),
         record.standing,
     )
 
@@ -243,10 +212,10 @@ def _runs_table(records: Sequence[NodeRecord], used: Sequence[NodeRun]) -> Table
 
 def _run_cells(run: NodeRun) -> tuple[str, ...]:
     value = "-" if run.measured is None else f"{run.measured.value:.5g} {run.measured.unit}"
-    change = "-" if run.change is None else percent(run.change)
     limit = "-" if run.limit is None else percent(-run.limit)
     started = minute(run.started_s)
-    return run.node, started, run.test, value, change, limit, run.beside or "-", str(run.night), run.run_id
+    beside = run.beside or "-"
+    return run.node, started, run.test, value, percent(run.change), limit, beside, str(run.night), run.run_id
 
 
 def _csv(records: Sequence[NodeRecord]) -> str:

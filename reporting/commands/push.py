@@ -10,8 +10,9 @@ from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.commands.opened_site import open_site
-from reporting.commands.shared_history import add_branch, bound_platforms, branch_of, counted, mistakes, runs_of
+from reporting.commands.shared_history import add_branch, bound_platforms, branch_of, mistakes, runs_of
 from reporting.history.place import refuse_missing
+from reporting.phrases import counted
 from reporting.shared_branch import history_files, run_folders
 from reporting.shared_branch.history_files import Brought
 from reporting.shared_branch.run_folders import CarriedRuns

@@ -55,11 +55,6 @@ def bound_platforms(site: OpenedSite) -> set[str]:
     return {name for name, platform in platforms.items() if backend_of(platform).file_keys.this_machine}
 
 
-def counted(number: int, one: str) -> str:
-    """As in `1 run`, `2 runs`."""
-    return f"{number} {one}" if number == 1 else f"{number} {one}s"
-
-
 def mistakes(brought: Brought, branch: SharedBranch, site: OpenedSite) -> list[str]:
     """What a person should look at, a sentence for each file."""
     said = [

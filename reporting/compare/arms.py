@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, median
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from platforms.job import Metric
 from reporting.compare.blocks import ArmsAnswer, Block, Judgement, judge
-from reporting.compare.split import (
-    ERRORS,
-    MEDIAN_PER_MEAN,
-    NORMAL_PER_MAD,
-    UNCERTAINTY,
-    Split,
-    no_split_of,
-    split_of,
-    where,
-)
+from reporting.compare.interval import sign_of
+from reporting.compare.split import Split, no_split_of, split_of, where
 from reporting.history.envelope import Envelope
-from reporting.history.run_facts import THROUGHPUT
+from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
+from reporting.phrases import counted, listed, percent, size
 
 MOST_NODES = 4  # that a sentence names
 
@@ -61,23 +53,25 @@ class ArmsComparison:
     def _answer(self) -> str:
         judgement = self.judgement
         count = len(judgement.blocks)
-        where = f"{count} {'block' if count == 1 else 'blocks'} on {_some(self.nodes)}"
-        change = _percent(judgement.change)
+        nodes = listed(self.nodes, MOST_NODES) or "unknown nodes"
+        change = percent(judgement.change)
         if judgement.look is None:
-            return f"not decided: {change} %; {where} {'is' if count == 1 else 'are'} too few to say how much it varies"
-        low, high = map(_percent, judgement.interval)
+            too_few = counted(count, f"block on {nodes} is too few", f"blocks on {nodes} are too few")
+            return f"not decided: {change}; {too_few} to say how much it varies"
+        where = f"{counted(count, 'block')} on {nodes}"
+        low, high = [percent(end).removesuffix(" %") for end in judgement.interval]
         if self.is_decided:
-            return f"{change} % [{low}, {high}], {where}"
+            return f"{change} [{low}, {high}], {where}"
         if judgement.decision is ArmsAnswer.NO_DIFFERENCE:
-            return f"no difference larger than {100 * judgement.largest:.1f} % in {where}: {change} % [{low}, {high}]"
-        return f"not decided yet: {change} % [{low}, {high}], {where}"
+            return f"no difference larger than {size(judgement.largest, 1)} in {where}: {change} [{low}, {high}]"
+        return f"not decided yet: {change} [{low}, {high}], {where}"
 
     @property
     def numbers(self) -> list[str]:
         """Lines from which a person can compute the verdict again."""
         judgement = self.judgement
         arm_a, arm_b = self.arms
-        sign = 1 if judgement.better == "higher" else -1
+        sign = sign_of(judgement.better)
         values = [f"{block.number}: {_in_percent(sign * block.value)}" for block in judgement.blocks]
         repeats = [" ".join(map(_in_percent, block.repeats)) for block in judgement.blocks]
         found = [f"blocks, in %: {', '.join(values)}", f"repeats of {arm_a} and {arm_b}, in %: {', '.join(repeats)}"]
@@ -139,59 +133,22 @@ def _block(number: int, runs: Sequence[Envelope], arms: tuple[str, str], metric:
 
 
 def _split(arms: tuple[str, str], blocks: Sequence[Sequence[Envelope]]) -> Split | None:
-    """Where in a step B differs from A: the median of each part over the runs of A, and over the blocks the difference.
+    """Where in a step B differs from A.
 
-    What a part differs by in a block does not contain the drift between blocks.
+    Each part of a run is taken relative to the mean of its block, so that what the machine does between two blocks
+    hides no difference between two arms.
     """
-    sides = [[run.beside for block in blocks for run in block if run.trial.arm == arm] for arm in arms]
-    unpaired = split_of(sides[0], sides[1])
-    if unpaired is None:
-        return None
-    before = dict(unpaired.before)
-    after = {}
-    limits = {}
-    for name, level in before.items():
-        differences = [_difference(name, block, arms) for block in blocks]
-        if not all(map(math.isfinite, differences)):
-            return unpaired
-        change = median(differences)
-        after[name] = level + change
-        limits[name] = _limit([abs(difference - change) for difference in differences])
-    return Split(before, after, limits)
-
-
-def _difference(part: str, block: Sequence[Envelope], arms: tuple[str, str]) -> float:
-    """How many ms longer a part of a step takes in B's runs of a block than in A's; nan if a run does not say it."""
-    means = [fmean(_part_ms(part, run.beside) for run in block if run.trial.arm == arm) for arm in arms]
-    return means[1] - means[0]
-
-
-def _part_ms(part: str, beside: Mapping[str, Metric]) -> float:
-    if part == "stall_ms" and "stall_ms" not in beside:
-        return _part_ms("wait_ms", beside) + _part_ms("h2d_ms", beside)
-    return beside[part].value if part in beside else math.nan
-
-
-def _limit(distances: Sequence[float]) -> float:
-    """By how much the median over blocks may differ from 0 by chance, from how far the blocks are from it."""
-    count = len(distances)
-    scale = NORMAL_PER_MAD * median(distances) * (1 + UNCERTAINTY / math.sqrt(count))
-    return ERRORS * MEDIAN_PER_MEAN * scale / math.sqrt(count)
-
-
-def _some(nodes: Sequence[str]) -> str:
-    """The names of nodes; of many the first ones, and how many more there are."""
-    if not nodes:
-        return "unknown nodes"
-    if len(nodes) <= MOST_NODES:
-        return ", ".join(nodes)
-    return f"{', '.join(nodes[: MOST_NODES - 1])} and {len(nodes) - MOST_NODES + 1} more nodes"
+    names = [name for name in STEP_PARTS if all(name in run.beside for block in blocks for run in block)]
+    means = {name: fmean(run.beside[name].value for block in blocks for run in block) for name in names}
+    sides: dict[str, list[Mapping[str, Metric]]] = {arm: [] for arm in arms}
+    for block in blocks:
+        drift = {name: fmean(run.beside[name].value for run in block) - means[name] for name in names}
+        for run in block:
+            steady = {name: replace(run.beside[name], value=run.beside[name].value - drift[name]) for name in names}
+            sides[str(run.trial.arm)].append({**run.beside, **steady})
+    return split_of(*sides.values())
 
 
 def _in_percent(difference: float) -> str:
     """A difference of logarithms in hundredths, which is nearly the change in per cent."""
     return f"{100 * difference + 0.0:+.2f}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{round(100 * fraction, 1) + 0.0:+.1f}"

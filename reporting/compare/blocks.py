@@ -18,9 +18,9 @@ from statistics import fmean, median
 from typing import Literal
 
 from reporting.compare.interval import change_of
+from reporting.compare.robust import NORMAL_PER_MAD
 from reporting.compare.student import quantile
 
-NORMAL_PER_MAD = 1.4826  # makes the median absolute deviation of normal noise its standard deviation
 FARTHEST = 3.0  # scales; a difference that is larger counts as this large
 SAME = 1e-9  # logarithms that differ by less are of the same value, computed in another way
 LEAST_NOISE = 0.001  # of a block: the differences of few blocks may agree by luck
@@ -205,9 +205,12 @@ def judge(
     judgement = Judgement(ArmsAnswer.UNDECIDED, tuple(blocks), look, better)
     if look is None or (planned is not None and not ended):
         return judgement
+    decision = ArmsAnswer.UNDECIDED
     if abs(judgement.difference) > look.decides * judgement.error:
-        return replace(judgement, decision=ArmsAnswer.BETTER if judgement.change > 0 else ArmsAnswer.WORSE)
-    return replace(judgement, decision=ArmsAnswer.NO_DIFFERENCE if ended else ArmsAnswer.UNDECIDED)
+        decision = ArmsAnswer.BETTER if judgement.change > 0 else ArmsAnswer.WORSE
+    elif ended:
+        decision = ArmsAnswer.NO_DIFFERENCE
+    return replace(judgement, decision=decision)
 
 
 def _look(count: int, planned: int | None) -> Look | None:

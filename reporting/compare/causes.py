@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from reporting.compare.split import Split, no_split_of, split_of, where
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
+from reporting.phrases import listed
 from reporting.references.answers import Note
 
 MOST_IN_SENTENCE = 4
 FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
 """What explains most changes. The others follow in the order of their names."""
 MOST_VALUES = 3
-LITTLE = 6
-"""Of runs with no more provenance than this, a sentence names it: a driver of which nothing is recorded may differ."""
 GROUP = "group"
 """Provenance that says whether a session measured the nodes as treated or as control nodes. It is no cause."""
 HASH = re.compile(r"(?=\d*[a-f])([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")  # a date has no letter
@@ -68,45 +67,33 @@ class Causes:
         """Where in a step it is, or why that is not known; "" if the runs say neither."""
         return where(self.split, self.no_split)
 
-    def sentence(self, in_part: Sequence[ProvenanceChange] = ()) -> str:
+    def sentence(self, also: str = "") -> str:
         """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`.
 
         Args:
-            in_part: what is different in some of the runs.
+            also: what has changed in some of the runs alone. Then it is not said that nothing has changed.
         """
-        said = [self.in_step] if self.in_step else []
-        if self.changed or not in_part:
+        said = [self.in_step]
+        if self.changed or not also:
             said.append(self.provenance())
-        if in_part:
-            said.append(f"changed in part: {', '.join(change.name for change in in_part)}")
+        said.append(also)
         said += [f"noted on {note.at}: {note.text}" for note in self.notes]
-        return "; ".join(said)
+        return "; ".join(filter(None, said))
 
     def provenance(self, changed: str = "changed") -> str:
         """What is recorded as different, after this word: `changed: driver 570.124 -> 580.65`."""
         if not self.changed:
             return self._unchanged()
         ordered = sorted(self.changed, key=_importance)
-        texts = [with_short_hashes(change.text) for change in ordered[:MOST_IN_SENTENCE]]
-        more = len(ordered) - len(texts)
-        return f"{changed}: {', '.join(texts)}" + (f" and {more} more" if more else "")
-
-    @property
-    def names_what_is_same(self) -> bool:
-        """Whether the sentence names what is recorded and has not changed, since it is little."""
-        return not self.changed and 0 < len(self.same) <= LITTLE
+        texts = [with_short_hashes(change.text) for change in ordered]
+        return f"{changed}: {listed(texts, MOST_IN_SENTENCE)}"
 
     def _unchanged(self) -> str:
         if self.none_in_common:
             return "nothing that is recorded has changed for half of these tests"
         if not self.same:
             return "no provenance is recorded"
-        if not self.names_what_is_same:
-            return "nothing that is recorded has changed"
-        if len(self.same) == 1:
-            return f"only {self.same[0]} is recorded of these runs, and it has not changed"
-        *others, last = self.same
-        return f"only {', '.join(others)} and {last} are recorded of these runs, and none of them has changed"
+        return "nothing that is recorded has changed"
 
 
 def with_short_hashes(text: str) -> str:
@@ -155,11 +142,7 @@ def provenance_values(runs: Iterable[Envelope]) -> dict[str, set[str]]:
 
 def shown(values: Iterable[str]) -> str:
     """Some values in a line: `n01, n02, n03 and 5 more`."""
-    ordered = sorted(values)
-    if not ordered:
-        return "not recorded"
-    more = len(ordered) - MOST_VALUES
-    return ", ".join(ordered[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted(values), MOST_VALUES) or "not recorded"
 
 
 def _importance(change: ProvenanceChange) -> tuple[int, str]:

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from reporting.compare import interval
 from reporting.compare.interval import Interval, change_of
-from reporting.history.comparability import asked, differences
+from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
+from reporting.phrases import counted, spaced
 
 
 def values_by_session(runs: Iterable[Envelope], metric: str) -> dict[str, list[float]]:
@@ -64,7 +65,7 @@ class Contrast:
 
     Attributes:
         subject: short words for the test, such as `deepcam, a100-1x4gpu-tuned`.
-        tests: its ids before and after; they differ if platforms are compared.
+        test: its id.
         paired: each session has both sides, and the change is the mean of those within the sessions.
         interval: of the change; None if there are too few sessions.
         why_none: why there is no interval; empty if there is one.
@@ -72,7 +73,7 @@ class Contrast:
     """
 
     subject: str
-    tests: tuple[str, str]
+    test: str
     metric: str
     unit: str
     better: Literal["higher", "lower"]
@@ -91,11 +92,7 @@ class Contrast:
     @property
     def verdict(self) -> Literal["slower", "faster", "unclear", "no verdict"]:
         """What the interval says. `unclear`: it has 0 in it."""
-        if self.interval is None:
-            return "no verdict"
-        if not self.interval.excludes_zero:
-            return "unclear"
-        return "faster" if self.change > 0 else "slower"
+        return "no verdict" if self.interval is None else self.interval.verdict
 
 
 @dataclass(frozen=True)
@@ -106,17 +103,6 @@ class Contrasts:
     not_compared: Sequence[str]
 
 
-@dataclass(frozen=True)
-class _Matched:
-    """The runs of one test in two selections."""
-
-    subject: str
-    tests: tuple[str, str]
-    before: Sequence[Envelope]
-    after: Sequence[Envelope]
-    across_platforms: bool
-
-
 def contrasts(before: Iterable[Envelope], after: Iterable[Envelope]) -> Contrasts:
     """Compare two selections of runs of one site, test by test and metric by metric."""
     both = side_by_side(before, after)
@@ -125,11 +111,18 @@ def contrasts(before: Iterable[Envelope], after: Iterable[Envelope]) -> Contrast
 
 def side_by_side(before: Iterable[Envelope], after: Iterable[Envelope]) -> Contrasts:
     """The same without intervals: what is comparable in two selections."""
-    matched, not_compared = _matched(_by_test(before), _by_test(after))
+    old = _by_test(before)
+    new = _by_test(after)
+    both = sorted(old.keys() & new.keys())
+    not_compared = [f"{test}: not compared: it ran only before" for test in sorted(old.keys() - new.keys())]
+    not_compared += [f"{test}: not compared: it ran only after" for test in sorted(new.keys() - old.keys())]
+    short = {test: subject_of(test, old[test][0]) for test in both}
+    subjects = Counter(short.values())
     found: list[Contrast] = []
-    for pair in matched:
-        for metric in _metrics(pair):
-            contrast = _contrast(pair, metric)
+    for test in both:
+        subject = short[test] if subjects[short[test]] == 1 else test
+        for metric in dict.fromkeys(name for run in (*old[test], *new[test]) if run.sane for name in run.metrics):
+            contrast = _contrast(test, subject, metric, old[test], new[test])
             if isinstance(contrast, Contrast):
                 found.append(contrast)
             else:
@@ -137,49 +130,10 @@ def side_by_side(before: Iterable[Envelope], after: Iterable[Envelope]) -> Contr
     return Contrasts(found, not_compared)
 
 
-# --- which tests belong together -------------------------------------------------------------------------------------
-
-
 def _by_test(runs: Iterable[Envelope]) -> dict[str, list[Envelope]]:
     found: dict[str, list[Envelope]] = {}
     for run in runs:
         found.setdefault(run.key.test, []).append(run)
-    return found
-
-
-def _matched(
-    before: Mapping[str, list[Envelope]], after: Mapping[str, list[Envelope]]
-) -> tuple[list[_Matched], list[str]]:
-    """Tests with the same id, then those whose ids differ by the name of the platform alone."""
-    matched = []
-    for test in sorted(before.keys() & after.keys()):
-        name = subject_of(test, before[test][0])
-        matched.append(_Matched(name, (test, test), before[test], after[test], across_platforms=False))
-    old = _by_rest({test: runs for test, runs in before.items() if test not in after})
-    new = _by_rest({test: runs for test, runs in after.items() if test not in before})
-    alone = []
-    for rest in sorted(old.keys() | new.keys()):
-        olds = old.get(rest, [])
-        news = new.get(rest, [])
-        if len(olds) == len(news) == 1:
-            first, second = before[olds[0]], after[news[0]]
-            name = subject_of(rest, first[0])
-            matched.append(_Matched(name, (olds[0], news[0]), first, second, across_platforms=True))
-        elif olds and news:
-            alone.append(f"{rest}: not compared: several platforms have it: {', '.join([*olds, *news])}")
-        else:
-            where = "before" if olds else "after"
-            alone += [f"{test}: not compared: it ran only {where}" for test in (*olds, *news)]
-    subjects = Counter(pair.subject for pair in matched)
-    named = [pair if subjects[pair.subject] == 1 else replace(pair, subject=pair.tests[0]) for pair in matched]
-    return named, alone
-
-
-def _by_rest(tests: Mapping[str, list[Envelope]]) -> dict[str, list[str]]:
-    """The ids of tests, by what is left of an id without its platform."""
-    found: dict[str, list[str]] = {}
-    for test, runs in tests.items():
-        found.setdefault(test.replace(f"[{runs[0].platform}-", "[", 1), []).append(test)
     return found
 
 
@@ -192,59 +146,45 @@ def subject_of(test: str, run: Envelope) -> str:
     return f"{run.benchmark or function.removeprefix('test_')}, {parameters.removesuffix(']')}"
 
 
-def _metrics(pair: _Matched) -> list[str]:
-    return list(dict.fromkeys(name for run in (*pair.before, *pair.after) if run.sane for name in run.metrics))
-
-
 # --- which runs are comparable ---------------------------------------------------------------------------------------
 
 
-def _contrast(pair: _Matched, metric: str) -> Contrast | str:
+def _contrast(
+    test: str, subject: str, metric: str, all_before: Sequence[Envelope], all_after: Sequence[Envelope]
+) -> Contrast | str:
     """The contrast of one metric, or a sentence that says why there is none."""
-    before = [run for run in pair.before if run.sane and metric in run.metrics]
-    after = [run for run in pair.after if run.sane and metric in run.metrics]
-    name = f"{pair.subject}: {metric.replace('_', ' ')} is not compared:"
-    if not before or not after:
-        word, runs = ("after", pair.after) if before else ("before", pair.before)
-        return f"{name} {word}, no run has it ({_outcomes(runs)})"
-    old, new = before[-1], after[-1]
-    shared = {_group(run, pair) for run in before} & {_group(run, pair) for run in after}
+    before = [run for run in all_before if run.sane and metric in run.metrics]
+    after = [run for run in all_after if run.sane and metric in run.metrics]
+    name = f"{subject}: {spaced(metric)} is not compared:"
+    for word, runs, whole in (("before", before, all_before), ("after", after, all_after)):
+        if not runs:
+            return f"{name} {word}, no run has it ({_outcomes(whole)})"
+    groups = {run.comparability for run in before}
+    shared = [run for run in after if run.comparability in groups]
     if not shared:
-        return f"{name} {_differences(_compared(old, pair), _compared(new, pair))}"
-    group = _group(next(run for run in reversed(after) if _group(run, pair) in shared), pair)
-    unit = next(run for run in reversed(after) if _group(run, pair) == group).metrics[metric]
-    sides = [_side(word, metric, runs, group, pair) for word, runs in (("before", before), ("after", after))]
-    for side in sides:
+        return f"{name} {_differences(before[-1].fields, after[-1].fields)}"
+    last = shared[-1]
+    unit = last.metrics[metric]
+    sides = []
+    remarks = []
+    for word, runs, whole in (("before", before, all_before), ("after", after, all_after)):
+        side = _side(word, metric, runs, last.comparability)
         metrics = [run.metrics[metric] for run in side.runs]
         if any((one.unit, one.better) != (unit.unit, unit.better) for one in metrics):
             return f"{name} its unit or its direction has changed"
         if any(one.value <= 0 or not math.isfinite(one.value) for one in metrics):
             return f"{name} a value is not above 0, so that there is no relative change"
-    remarks = []
-    for side, runs, whole in ((sides[0], before, pair.before), (sides[1], after, pair.after)):
-        remarks += _remarks(side, [run for run in runs if _group(run, pair) != group], whole)
-    contrast = Contrast(
-        pair.subject, pair.tests, metric, unit.unit, unit.better, sides[0], sides[1], paired=False, interval=None
+        sides.append(side)
+        remarks += _remarks(side, [run for run in runs if run.comparability != last.comparability], whole)
+    old, new = sides
+    return Contrast(
+        subject, test, metric, unit.unit, unit.better, old, new, paired=False, interval=None, remarks=tuple(remarks)
     )
-    return replace(contrast, remarks=tuple(remarks))
 
 
-def _compared(run: Envelope, pair: _Matched) -> dict[str, Any]:
-    """The fields in which two runs must agree. Of two platforms it is what was asked for, and where data came from."""
-    if not pair.across_platforms:
-        return dict(run.fields)
-    fields = {name: value for name, value in asked(run.fields).items() if name != "platform"}
-    return {**fields, "data_from": run.fields.get("data_from")}
-
-
-def _group(run: Envelope, pair: _Matched) -> str:
-    """Runs of one group are comparable."""
-    return str(sorted(_compared(run, pair).items())) if pair.across_platforms else run.comparability
-
-
-def _side(word: str, metric: str, runs: Sequence[Envelope], group: str, pair: _Matched) -> Side:
+def _side(word: str, metric: str, runs: Sequence[Envelope], comparability: str) -> Side:
     """The comparable runs without doubt; those in doubt where there are no others."""
-    comparable = [run for run in runs if _group(run, pair) == group]
+    comparable = [run for run in runs if run.comparability == comparability]
     clean = [run for run in comparable if not run.doubts]
     if not clean:
         return Side(word, metric, tuple(comparable))
@@ -256,16 +196,16 @@ def _remarks(side: Side, others: Sequence[Envelope], whole: Sequence[Envelope]) 
     remarks = []
     if side.left_out:
         doubts = sorted({doubt for run in side.left_out for doubt in run.doubts})
-        remarks.append(f"{side.word}, {_runs(side.left_out)} in doubt left out ({', '.join(doubts)})")
+        remarks.append(f"{side.word}, {_runs_are(side.left_out)} in doubt left out ({', '.join(doubts)})")
     elif any(run.doubts for run in side.runs):
         doubts = sorted({doubt for run in side.runs for doubt in run.doubts})
         remarks.append(f"{side.word}, all runs are in doubt ({', '.join(doubts)})")
     if others:
         what = _differences(side.runs[-1].fields, others[-1].fields)
-        remarks.append(f"{side.word}, {_runs(others)} not comparable: {what}")
+        remarks.append(f"{side.word}, {_runs_are(others)} not comparable: {what}")
     failed = [run for run in whole if not run.sane]
     if failed:
-        remarks.append(f"{side.word}, {_runs(failed)} without numbers ({_outcomes(failed)})")
+        remarks.append(f"{side.word}, {_runs_are(failed)} without numbers ({_outcomes(failed)})")
     return remarks
 
 
@@ -273,8 +213,8 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return "; ".join(differences(one, other)) or "they are of different series, whose fields are not recorded"
 
 
-def _runs(runs: Sequence[Envelope]) -> str:
-    return "1 run is" if len(runs) == 1 else f"{len(runs)} runs are"
+def _runs_are(runs: Sequence[Envelope]) -> str:
+    return counted(len(runs), "run is", "runs are")
 
 
 def _outcomes(runs: Sequence[Envelope]) -> str:
@@ -301,8 +241,9 @@ def _with_interval(contrast: Contrast) -> Contrast:
         )
         others = len(old) + len(new) - 2 * len(common)
         if others:
-            have, are = ("1 session has", "is") if others == 1 else (f"{others} sessions have", "are")
-            remark = f"{have} one side alone and {are} left out"
+            remark = counted(
+                others, "session has one side alone and is left out", "sessions have one side alone and are left out"
+            )
             return replace(paired, remarks=(*contrast.remarks, remark))
         return paired
     if min(len(old), len(new)) >= interval.LEAST:

@@ -19,10 +19,14 @@ ROUNDED = 1e-9  # a smaller difference of logarithms is that of sums in another 
 LEAST = 2  # numbers in a group; one alone does not say how much it varies
 
 
+def sign_of(better: str) -> int:
+    """1 for a metric whose higher values are the better ones, else -1: times this, a loss is negative."""
+    return 1 if better == "higher" else -1
+
+
 def change_of(difference: float, better: str) -> float:
     """A difference of logarithms as a relative change, as the gate has it: negative is worse, -.04 is 4 % worse."""
-    relative = math.expm1(difference)
-    return relative if better == "higher" else -relative
+    return sign_of(better) * math.expm1(difference)
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,11 @@ class Interval:
         return change_of(self.difference - reach, self.better), change_of(self.difference + reach, self.better)
 
     @property
-    def excludes_zero(self) -> bool:
-        """Whether the change is beyond what chance explains."""
-        return abs(self.difference) > ROUNDED and (self.low > 0 or self.high < 0)
+    def verdict(self) -> Literal["slower", "faster", "unclear"]:
+        """What it says of the change. `unclear`: chance explains it."""
+        if abs(self.difference) <= ROUNDED or self.low <= 0 <= self.high:
+            return "unclear"
+        return "faster" if self.change > 0 else "slower"
 
 
 def of_two_groups(before: Sequence[float], after: Sequence[float]) -> Interval:

@@ -16,6 +16,7 @@ from platforms.nodes import node_names
 from reporting.compare.causes import provenance_values
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import listed
 
 MOST_KNOWN = 12  # values that a message names
 NODES = "nodes"
@@ -27,7 +28,7 @@ class RunCondition:
     """What one word of a selection asks of a run.
 
     Attributes:
-        word: as it was typed, such as `driver=570.124.06`; with the whole version if its beginning was typed.
+        word: as it was typed, such as `driver=570.124`.
         known: what the runs have in its place, for a message.
     """
 
@@ -58,15 +59,10 @@ class RunSelection:
                 among = f" among those with {earlier}" if earlier else ""
                 raise RefusedError(
                     f"{self.text}: no run has {condition.word}{among}; {condition.name} of these tests: "
-                    f"{_listed(known)}"
+                    f"{listed(known, MOST_KNOWN) or 'not recorded'}"
                 )
             left = found
         return left
-
-
-def _listed(values: Sequence[str]) -> str:
-    more = len(values) - MOST_KNOWN
-    return (", ".join(values[:MOST_KNOWN]) or "not recorded") + (f" and {more} more" if more > 0 else "")
 
 
 def parsed(text: str, envelopes: Sequence[Envelope], night_ends: datetime.time) -> RunSelection:
@@ -114,11 +110,12 @@ def _condition(
 ) -> RunCondition:
     if name in ("node", NODES):
         wanted = _nodes(text, value)
-        if name == "node" and len(wanted) != 1:
-            raise RefusedError(f"{text!r}: node= takes one name; write nodes={value}")
-        if name == "node":
-            return RunCondition(word, NODES, lambda run: wanted <= set(run.nodes), lambda run: ", ".join(run.nodes))
-        return RunCondition(word, NODES, lambda run: on_nodes(run, wanted), lambda run: ", ".join(run.nodes))
+
+        def was_there(run: Envelope) -> bool:
+            """`node=` takes each job that used the node; `nodes=` takes those that used no others."""
+            return wanted <= set(run.nodes) if name == "node" else on_nodes(run, wanted)
+
+        return RunCondition(word, NODES, was_there, lambda run: ", ".join(run.nodes))
     if name == "date":
         first, last = _nights(text, value)
 
@@ -133,26 +130,19 @@ def _condition(
     if name not in names:
         words = ("label", "date", "node", NODES, *_OF_ENVELOPE, *names)
         raise RefusedError(f"{text!r}: no run has a {name!r} {nearest(name, sorted(set(words)))}")
-    if name == "commit":
-        return RunCondition(word, name, lambda run: _provenance(run, name).startswith(value), _of_provenance(name))
-    meant = _meant(text, name, value, {_provenance(run, name) for run in envelopes})
-    return RunCondition(f"{name}={meant}", name, lambda run: _provenance(run, name) == meant, _of_provenance(name))
+    begins = _commit_begins if name == "commit" else _version_begins
+    return RunCondition(
+        word, name, lambda run: begins(_provenance(run, name), value), lambda run: _provenance(run, name)
+    )
 
 
-def _meant(text: str, name: str, value: str, recorded: set[str]) -> str:
-    """The recorded value that is meant: 570.124 is 570.124.06 if no other version begins so.
+def _version_begins(recorded: str, typed: str) -> bool:
+    """Whether a version is the typed one, or a longer one of it: 570.124 means 570.124.06, too, and not 570.1240."""
+    return recorded.startswith(typed) and not recorded[len(typed) :][:1].isalnum()
 
-    Raises RefusedError where several begin so.
-    """
-    begin_so = sorted(one for one in recorded if one.startswith(value) and not one[len(value) :][:1].isalnum())
-    if value in recorded or not begin_so:
-        return value
-    if len(begin_so) > 1:
-        raise RefusedError(
-            f"{text!r}: {len(begin_so)} values of {name} begin with {value}: {', '.join(begin_so[:MOST_KNOWN])} "
-            f"(type one of them, as in {name}={begin_so[0]})"
-        )
-    return begin_so[0]
+
+def _commit_begins(recorded: str, typed: str) -> bool:
+    return recorded.startswith(typed)
 
 
 _OF_ENVELOPE: Mapping[str, Callable[[Envelope], str]] = MappingProxyType(
@@ -172,10 +162,6 @@ def on_nodes(envelope: Envelope, wanted: frozenset[str]) -> bool:
 
 def _provenance(run: Envelope, name: str) -> str:
     return ",".join(sorted(provenance_values([run]).get(name, ())))
-
-
-def _of_provenance(name: str) -> Callable[[Envelope], str]:
-    return lambda run: _provenance(run, name)
 
 
 def _nodes(text: str, value: str) -> frozenset[str]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from platforms.job import Metric
+from reporting.compare.robust import MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import STEP_PARTS
+from reporting.phrases import size
 
 PARTS: Mapping[str, str] = {
     "wait_ms": "waiting for data",
@@ -31,30 +33,16 @@ SHORT_NAMES: Mapping[str, str] = {
 }
 INPUT = ("wait_ms", "h2d_ms", "stall_ms")
 
-# The same as in reporting/gate/estimates.py, which says where they are from. The gate imports this module.
-NORMAL_PER_MAD = 1.4826
-MEDIAN_PER_MEAN = 1.2533
-UNCERTAINTY = 0.7
-
 ERRORS = 2.0
 """A part has moved if its medians differ by more than so many standard errors of their difference."""
 LEAST_MOVED = 0.003
 """Of a step: a part that moves by less is never named. The least change that the gate looks for is 1 %."""
 LEAST_NAMED = 0.05
-"""Of the largest change of a part: one that moved by less has no share, since a tenth is the smallest in words."""
+"""Of the largest change of a part: one that moved by less has no share, which would be 5 % or less."""
 LEAST_UNCLEAR = 0.5
 """Of the largest change of a part that has moved: another one that changed by so much by chance is not unchanged."""
 LEAST_MOVED_OF_TWO_RUNS = 0.03
 """The same where each side has one run, so that its scatter is not known."""
-
-# Two parts in words: the larger one's share of what both have moved, and what the two are called.
-FRACTIONS: Sequence[tuple[float, str, str]] = (
-    (1 / 2, "half", "half"),
-    (2 / 3, "two thirds", "a third"),
-    (3 / 4, "three quarters", "a quarter"),
-    (4 / 5, "four fifths", "a fifth"),
-    (9 / 10, "nine tenths", "a tenth"),
-)
 
 
 @dataclass(frozen=True)
@@ -116,19 +104,14 @@ class Split:
         shares = self.shares
         unclear = self.unclear
         if unclear:
-            parts = " and ".join(PARTS[name] for name in unclear)
-            return f"{self._each(moved)}; the scatter from run to run is too large to say more of {parts}"
+            others = " and ".join(PARTS[name] for name in unclear)
+            return f"{self._each(moved)}; the scatter from run to run is too large to say more of {others}"
         if not shares:
             return self._each(moved)
-        names = list(shares)
-        if len(names) == 1:
-            where = f"all of it in {self._named(names[0])}"
-        elif len(names) == 2:
-            larger, smaller = _fractions(shares[names[0]])
-            where = f"{larger} of it in {self._named(names[0])}, {smaller} in {self._named(names[1])}"
-        else:
-            where = ", ".join(f"{100 * share:.0f} % in {self._named(name)}" for name, share in shares.items())
-        return where + self._unchanged(moved)
+        if len(shares) == 1:
+            return f"all of it in {self._named(*shares)}{self._unchanged(moved)}"
+        parts = [f"{size(share, 0)} in {self._named(name)}" for name, share in shares.items()]
+        return f"{', '.join(parts)}{self._unchanged(moved)}"
 
     def numbers(self) -> str:
         """The line from which a person can check the sentence: each part, and the whole, before and after."""
@@ -249,12 +232,6 @@ def _limit(before: Sequence[float], after: Sequence[float], unknown: float) -> f
         return unknown
     scale = NORMAL_PER_MAD * median(residuals) * (1 + UNCERTAINTY / math.sqrt(len(residuals)))
     return ERRORS * MEDIAN_PER_MEAN * scale * math.sqrt(1 / len(before) + 1 / len(after))
-
-
-def _fractions(share: float) -> tuple[str, str]:
-    """A share of at least a half and what is left, in words."""
-    nearest = min(FRACTIONS, key=lambda fraction: abs(fraction[0] - share))
-    return nearest[1], nearest[2]
 
 
 def _arrow(before: float, after: float, decimals: int) -> str:

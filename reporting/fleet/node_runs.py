@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from platforms.job import Role
+from reporting.compare.interval import sign_of
 from reporting.gate.estimates import noise_of
 from reporting.gate.series import order
 from reporting.gate.verdict import Kind
@@ -24,12 +25,15 @@ ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHE
 SUSPECTED = frozenset({Kind.SLOWER, Kind.NODE, Kind.SUSPECT})
 LASTING = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.FASTER, Kind.ACKNOWLEDGED})
 """Changes of a whole series. A slow node is none of them, and neither is one bad run."""
-NODES_OF_A_NIGHT = 5  # so many other nodes make a level of their own night
+# So many other nodes make a level of their own night. The median of five has an error of .56 scales, about a
+# quarter of the limit; and what the night does to all nodes cancels, which counts for more.
+NODES_OF_A_NIGHT = 5
 NEAREST_RUNS = 20  # of other nodes make the level where a night has fewer
 FEWEST_RUNS = 5
 FEWEST_NODES = 3  # other nodes: of two nodes nobody can say which one is slow
-FEWEST_CHANGES = 8
-RECENT_CHANGES = 400
+FEWEST_CHANGES = 8  # how fewer vary is hardly known
+RECENT_CHANGES = 400  # older ones are of a machine that may have been another one
+# Normal noise is beyond two deviations once in 44 runs. That costs a second visit and no more.
 SLOW_SCALES = 2.0
 LEAST_LIMIT = 0.03  # a smaller loss of a node is not worth a drain
 
@@ -167,6 +171,7 @@ def _levels(runs: Sequence[NodeRun], verdicts: Sequence[Mapping[str, Any]]) -> l
     level = datetime.date.min
     is_changed = False
     for run, said in zip(runs, verdicts, strict=True):
+        # A red of one run that no repeat has confirmed may be this node's own.
         if said.get("since") and said.get("kind") in LASTING:
             since = datetime.date.fromisoformat(said["since"])
             if since < run.night or said["kind"] != Kind.SLOWER or said.get("confirmation"):
@@ -184,7 +189,7 @@ def _changes(
 ) -> list[_Change | None]:
     """The change of each run of a series from the level of the other nodes, in the order of the runs."""
     values = [metric.value for metric in metrics]
-    sign = 1 if metrics[0].better == "higher" else -1
+    sign = sign_of(metrics[0].better)
     nights: dict[datetime.date, list[int]] = {}
     for place, run in enumerate(runs):
         nights.setdefault(run.night, []).append(place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -84,8 +84,12 @@ def cost_of_visit_h(envelopes: Iterable[Envelope], test: str, most_h: float) -> 
     others: list[float] = []
     for envelope in envelopes:
         hours = device_hours(envelope)
-        if envelope.key.test == test and hours and envelope.sane:
-            (visits if envelope.trial.role is Role.VISIT else others).append(hours)
+        if envelope.key.test != test or not hours or not envelope.sane:
+            continue
+        if envelope.trial.role is Role.VISIT:
+            visits.append(hours)
+        else:
+            others.append(hours)
     known = visits or others
     return median(known[-KNOWN_RUNS:]) if known else most_h
 
@@ -105,8 +109,3 @@ def _urgency(record: NodeRecord) -> tuple[int, float, str]:
     if record.standing is Standing.SUSPECT or (last.suspected and record.standing is not Standing.SLOW):
         return 0, last.change or 0.0, record.name
     return 2, record.last_seen_s, record.name
-
-
-def never_measured(records: Mapping[str, NodeRecord]) -> list[str]:
-    """The nodes without a run."""
-    return [name for name, record in records.items() if not record.runs]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from reporting.gate.explanation import number
 from reporting.gate.series import of_test, order, unit_differences
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import number
 
 
 def changed_metrics(current: Envelope, past: Sequence[Envelope], night_ends: datetime.time) -> list[str]:
@@ -33,20 +33,3 @@ def changed_metrics(current: Envelope, past: Sequence[Envelope], night_ends: dat
         else:
             lines += [f"{name} {difference}: a new series" for difference in unit_differences(was, now)]
     return lines
-
-
-def dated_before(current: Envelope, past: Sequence[Envelope], night_ends: datetime.time) -> list[str]:
-    """A sentence if the history has runs of a test that are dated in later nights than a run of this session.
-
-    Such a run is judged by the runs before its date alone, and the runs of later dates are judged without it.
-    """
-    others = [run for run in of_test(current, past) if run.key.run_id != current.key.run_id]
-    newest = max(others, key=order, default=None)
-    night = night_of(current.time_s, night_ends)
-    if newest is None or night_of(newest.time_s, night_ends) <= night:
-        return []
-    later = night_of(newest.time_s, night_ends)
-    return [
-        f"this run is dated {night}, before the newest run of the history ({later}, {newest.key.run_id}), so it is "
-        "compared with older runs alone: is a clock wrong?"
-    ]

@@ -13,15 +13,16 @@ from typing import Any
 
 from platforms.job import Role, Trial
 from reporting.gate import estimates
-from reporting.gate.explanation import RIGHT, WRONG, number, percent, without_answers
+from reporting.gate.estimates import LARGE
+from reporting.gate.explanation import RIGHT, WRONG, without_answers
 from reporting.gate.verdict import Confirmation, Kind, Suspect, Verdict
 from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
+from reporting.phrases import number, percent, size
 
 WITHOUT = {Kind.NODE: (RIGHT,), Kind.TRANSIENT: (RIGHT, WRONG)}
 """What is no answer to a verdict: a broken node is no new level, and a run that passes is not acknowledged."""
-LARGE = 0.10
-"""A loss so large needs no third run on its node. It is red even if nothing could confirm it."""
+# This run and two repeats on its nodes. If chance made one run in 20 so slow, it would do it thrice once in 8,000.
 OF_THREE = 3
 NOT_REPEATED = "nothing was repeated"
 FIRST = Trial(Role.CONFIRM, repeat=1)
@@ -281,10 +282,7 @@ class _Case:
         self._place = place
         self._nodes = suspect.run.nodes
         self._elsewhere = [repeat for repeat in repeats if repeat.trial.role is Role.CONFIRM]
-        pinned = [repeat for repeat in repeats if repeat.trial.role is Role.PINNED]
-        self._number_of_pinned = len(pinned)
-        self._pinned = [repeat for repeat in pinned if set(repeat.asked) == set(self._nodes)]
-        self._halves = [repeat for repeat in pinned if set(repeat.asked) != set(self._nodes)]
+        self._pinned = [repeat for repeat in repeats if repeat.trial.role is Role.PINNED]
         self._runs = [
             Measured("this run", self._nodes, suspect.measured.value, suspect.change, True, suspect.run.doubts)
         ]
@@ -321,48 +319,20 @@ class _Case:
             if not again.slow:
                 return self._transient(alone=False)
             if again.change <= -LARGE:
-                return self._node(other)
+                return self._named(other)
         if len(self._pinned) + 1 < OF_THREE:
-            return self._on(self._nodes)
-        return self._node(other)
-
-    def _on(self, nodes: tuple[str, ...]) -> NextRepeat:
-        return NextRepeat(Trial(Role.PINNED, repeat=self._number_of_pinned + 1), nodes=nodes)
-
-    def _node(self, other: Measured) -> NextRepeat | Confirmation | None:
-        """The nodes are slow. If they are several, halves of them beside good ones say which."""
-        of_three = len(self._runs) - 1
-        left = self._nodes
-        stopped = None
-        for repeat in self._halves:
-            if repeat.live:
-                return None
-            half = [node for node in left if node in repeat.asked]
-            found = measured(self._suspect, repeat)
-            if isinstance(found, str):
-                stopped = found
-                break
-            self._runs.append(found)
-            left = tuple(half if found.slow else [node for node in left if node not in half])
-        if len(left) > 1 and stopped is None:
-            half = list(left[: len(left) // 2])
-            good = other.nodes[: len(self._nodes) - len(half)]
-            if len(half) + len(good) == len(self._nodes):
-                return self._on((*half, *good))
-        return self._named(left, of_three, other, stopped)
+            return NextRepeat(Trial(Role.PINNED, repeat=len(self._pinned) + 1), nodes=self._nodes)
+        return self._named(other)
 
     # --- what is said ------------------------------------------------------------------------------------------------
 
-    def _named(self, nodes: tuple[str, ...], of_three: int, other: Measured, stopped: str | None) -> Confirmation:
-        worst = percent(self._suspect.change)
-        if len(nodes) == 1:
-            who = f"node {nodes[0]}"
-        else:
-            who = f"one of the nodes {', '.join(nodes)}"
-        short = f"{who}: {worst} in {of_three} of {of_three}, {', '.join(other.nodes)} normal"
+    def _named(self, other: Measured) -> Confirmation:
+        """The nodes are slow. Of several it is not known which one is."""
+        nodes = self._nodes
+        slow = sum(run.slow for run in self._runs)
+        who = f"node {nodes[0]}" if len(nodes) == 1 else f"one of the nodes {', '.join(nodes)}"
+        short = f"{who}: {percent(self._suspect.change)} in {slow} of {slow}, {', '.join(other.nodes)} normal"
         lines = [f"It is {short}. The platform and the change that was made are not the cause."]
-        if stopped is not None:
-            lines.append(f"The set was not halved further: {stopped}.")
         lines += self._table()
         lines += _drain_lines(self._place, nodes, self._suspect.change)
         return Confirmation(Kind.NODE, True, short, tuple(lines))
@@ -400,7 +370,7 @@ class _Case:
 
 def unknown(suspect: Suspect, why: str, shown: Sequence[str]) -> Confirmation:
     """What is said of a suspect that nothing has confirmed or cleared. A large loss is red, and the second in a row."""
-    large = f"{100 * LARGE:.0f} %"
+    large = size(LARGE, 0)
     red = suspect.again or suspect.change <= -LARGE
     then = f"passes, since it is less than {large}"
     if suspect.again:
@@ -426,8 +396,12 @@ def table(suspect: Suspect, runs: Sequence[Measured]) -> list[str]:
 
 def _drain_lines(place: Place, nodes: Sequence[str], change: float) -> list[str]:
     """How one slow node is taken out of service; nothing for several, or where there is no such command."""
-    command = place.drain(nodes[0], f"slow: {percent(change)}") if len(nodes) == 1 else None
-    return [] if command is None else ["To take it out of service until it is repaired:", f"  {command}"]
+    if len(nodes) != 1:
+        return []
+    command = place.drain(nodes[0], f"slow: {percent(change)}")
+    if command is None:
+        return []
+    return ["To take it out of service until it is repaired:", f"  {command}"]
 
 
 def _on_nodes(run: Measured) -> str:

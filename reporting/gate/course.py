@@ -22,8 +22,8 @@ from reporting.gate.verdict import Kind
 
 DRIFT_NIGHTS = 4
 """The last nights are judged once so many lie after those of the pin; a window of the pin's own runs shows nothing."""
-# Repeats have said that such a run was away from the pin by chance or through its node. It shows no noise.
-EXCEPTIONAL = frozenset({Kind.NODE, Kind.TRANSIENT, Kind.SUSPECT})
+# Such a run was away from the pin by chance or through its node, or nobody knows why. It shows no noise of the level.
+SHOWS_NO_NOISE = frozenset({Kind.NODE, Kind.TRANSIENT, Kind.SUSPECT})
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Course:
     @property
     def lasting(self) -> Loss | None:
         """The loss that lasts until now."""
-        return self.losses[-1] if self.losses and self.losses[-1].last is None else None
+        return _lasting_of(self.losses)
 
     @property
     def improved(self) -> bool:
@@ -115,6 +115,13 @@ class Course:
     def was_red(self, index: int) -> bool:
         """Whether the last seven nights were red when a run was the last one."""
         return any(loss.seen <= index and (loss.last is None or index < loss.last) for loss in self.losses)
+
+
+def _lasting_of(losses: Sequence[Loss]) -> Loss | None:
+    """The last loss, if it has not ended."""
+    if losses and losses[-1].last is None:
+        return losses[-1]
+    return None
 
 
 def course_of(series: Series, pin: Pin, strictness: Strictness) -> Course:
@@ -158,27 +165,24 @@ class _Walk:
         if not self.nights or run.night != self.runs[self.nights[-1]].night:
             self.nights.append(index)
         said = run.said(self.series.metric)
-        self.away.append(run.run_id not in self.of_pin and (said.get("kind") in EXCEPTIONAL or bool(said.get("red"))))
+        self.away.append(
+            run.run_id not in self.of_pin and (said.get("kind") in SHOWS_NO_NOISE or bool(said.get("red")))
+        )
         self.steps.append(False)
         if run.run_id in self.of_pin:
             return
         change = self.changes[index]
         window = self._window_change()
-        lasting = self._lasting()
+        lasting = _lasting_of(self.losses)
+        if lasting is not None:
+            self._go_on_in_loss(index, lasting, window)
+            return
         far = change < -estimates.LEAST_STEP or abs(window) > estimates.LEAST_DRIFT
-        if not far and lasting is None:  # no limit is less than these: nothing has to be computed
+        if not far:  # no limit is less than these: nothing has to be computed
             self.level_from = max(self.level_from, self._first_of_window())
             return
-        noise = lasting.noise if lasting is not None else self.noise_before(self.level_from)
+        noise = self.noise_before(self.level_from)
         self.steps[index] = change < -estimates.step_limit(noise)
-        if lasting is not None:
-            if window < -lasting.ends_above:
-                self._lose(lasting.first, index)
-                return
-            self.losses[-1] = replace(lasting, last=index)
-            self._lose(lasting.first, index)
-            self.level_from = self._first_of_window()
-            return
         found = self._recent_nights(noise)
         limit = self._limit_then(run) or (math.inf if found is None else found.limit)
         if window < -limit:
@@ -191,6 +195,14 @@ class _Walk:
             self.away[index] = True
         if found is None or abs(window) <= RETURN * found.limit:
             self.level_from = max(self.level_from, self._first_of_window())
+
+    def _go_on_in_loss(self, index: int, lasting: Loss, window: float) -> None:
+        """A run of a lasting loss, which may end with it: the last seven nights are back at the level."""
+        self.steps[index] = self.changes[index] < -estimates.step_limit(lasting.noise)
+        self._lose(lasting.first, index)
+        if window >= -lasting.ends_above:
+            self.losses[-1] = replace(lasting, last=index)
+            self.level_from = self._first_of_window()
 
     def _limit_then(self, run: RunValue) -> float | None:
         """The limit with which the last seven nights were red when this run was judged, beside the same level.
@@ -206,7 +218,7 @@ class _Walk:
 
     def course(self) -> Course:
         """What was found."""
-        lasting = self._lasting()
+        lasting = _lasting_of(self.losses)
         noise = lasting.noise if lasting is not None else self.noise_before(self.level_from)
         return Course(
             runs=self.runs,
@@ -233,9 +245,6 @@ class _Walk:
             return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
         each_night = max(round(len(self.runs) / max(len(self.nights), 1)), 1)
         return noise_of(known, each_night=each_night, tail=self.strictness.tail)
-
-    def _lasting(self) -> Loss | None:
-        return self.losses[-1] if self.losses and self.losses[-1].last is None else None
 
     def _lose(self, first: int, last: int) -> None:
         for index in range(first, last + 1):

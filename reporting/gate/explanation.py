@@ -9,31 +9,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from platforms.rundir import job_folder
 from reporting.compare.causes import Causes, ProvenanceChange, causes_of, provenance_values, shown
+from reporting.compare.robust import MEDIAN_PER_MEAN, UNCERTAINTY
 from reporting.gate import estimates
 from reporting.gate.comparison import Comparison, LevelChange
-from reporting.gate.course import RecentNights
-from reporting.gate.estimates import RETURN, Noise, Strictness
+from reporting.gate.course import DRIFT_NIGHTS, RecentNights
+from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness
 from reporting.gate.series import Departure, Pin, RunValue, Series
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope
-from reporting.history.run_facts import FASTEST, STEP_PARTS, THROUGHPUT
+from reporting.history.run_facts import STEP_PARTS
+from reporting.phrases import number, percent, size, spaced
 from reporting.references.answers import Acceptance, Acknowledgement, References
 
 MARGIN_RUNS = 3
 """The first night of a drift is an estimate: what was before and after it is looked for this many runs away."""
-RUNS_BEFORE = 7
+RUNS_BEFORE = 7  # as many as the window has nights; older runs may have been before another change
+# Work on a machine is noted when it begins and is felt when it is used, and the first night is an estimate.
 NOTE_DAYS_BEFORE = 7
 NOTE_DAYS_AFTER = 2
 ACKNOWLEDGED_FOR = datetime.timedelta(days=14)
-RUNS_TO_ACCEPT = 5
+RUNS_TO_ACCEPT = (
+    5  # the error of their median is .56 scales, beside .47 of the seven nights; fewer would blind the gate
+)
 RIGHT = "If the new level is right from now on"
 WRONG = "If it is wrong and will be mended"
 COLUMN = 16
-MOST_DECIMALS = 9
-COMES_AND_GOES = 0.5
-"""Of the loss of all windows: if the fastest stretch lost less, the loss does not last through a run."""
 
 
 @dataclass(frozen=True)
@@ -58,25 +59,7 @@ class Subject:
     @property
     def name(self) -> str:
         """The metric as it is printed."""
-        return self.series.metric.replace("_", " ")
-
-
-def percent(fraction: float) -> str:
-    """A change: `-10.8 %`."""
-    return f"{100 * fraction:+.1f} %"
-
-
-def size(fraction: float) -> str:
-    """A limit or an error: `0.62 %`."""
-    return f"{100 * fraction:.2f} %"
-
-
-def number(value: float, level: float) -> str:
-    """A value with as many decimals as make four digits of the level that it stands beside."""
-    decimals = 3 - math.floor(math.log10(abs(level))) if level else 1
-    if decimals > MOST_DECIMALS:
-        return f"{value:.4g}"
-    return f"{value:.{max(decimals, 0)}f}"
+        return spaced(self.series.metric)
 
 
 def away(change: float, series: Series) -> str:
@@ -121,10 +104,10 @@ def ok_sentence(subject: Subject, comparison: Comparison) -> str:
 
 def learning_sentence(subject: Subject, runs: int) -> str:
     """The first sentence while a series has no pin."""
-    if runs == estimates.PIN_RUNS:
+    if runs == PIN_RUNS:
         which = f"this run is the last of the {runs} runs of its pin, and the next run is compared with it"
         return f"{subject.series.test}: {subject.name} is not judged yet: {which}"
-    return f"{subject.series.test}: {subject.name} has no pin yet: {runs} of the {estimates.PIN_RUNS} runs are there"
+    return f"{subject.series.test}: {subject.name} has no pin yet: {runs} of the {PIN_RUNS} runs are there"
 
 
 def coarse_sentence(subject: Subject, found: LevelChange, level: float, runs: int, night: datetime.date) -> str:
@@ -222,7 +205,12 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
     lines.append(_line("this run", f"{run}; {limit}{over}"))
     if window is None:
         when = "after those of the pin" if pin.acceptance is None else f"from {pin.first} on"
-        lines.append(_line("last 7 nights", f"are compared once there are four nights with runs without doubt {when}"))
+        lines.append(
+            _line(
+                f"last {WINDOW_NIGHTS} nights",
+                f"are compared once {DRIFT_NIGHTS} nights have runs without doubt {when}",
+            )
+        )
     else:
         lines.extend(_window_lines(comparison, window))
     return lines
@@ -230,12 +218,12 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
 
 def _step_limit(comparison: Comparison) -> str:
     """Where the limit of one run comes from."""
-    rule = f"{estimates.STEP_SCALES:g} x scale, at least {100 * estimates.LEAST_STEP:g} %"
+    rule = f"{estimates.STEP_SCALES:g} x scale, at least {size(estimates.LEAST_STEP, 0)}"
     tail = comparison.noise.tail
     if tail == comparison.course.step_limit:
         rule = "the loss that chance alone seldom exceeds in this series"
-        if tail == estimates.UNKNOWN_TAIL:
-            rule = f"{100 * tail:.0f} % until enough runs show what chance alone exceeds, as the site has many tests"
+        if tail == estimates.LARGE:
+            rule = f"{size(tail, 0)} until enough runs show what chance alone exceeds, as the site has many tests"
     if comparison.step_limit < comparison.course.step_limit:
         return f"{RETURN:g} x ({rule}), since the run before was red"
     return rule
@@ -259,7 +247,9 @@ def _accepted(series: Series, pin: Pin, answer: Acceptance) -> list[str]:
 
 def _scale(noise: Noise) -> str:
     if not noise.runs:
-        return f"{size(noise.scale)}, kept from the pin before, until 20 runs of this level lie before the window"
+        return (
+            f"{size(noise.scale)}, kept from the pin before, until {PIN_RUNS} runs of this level lie before the window"
+        )
     which = f"the scaled MAD of {noise.runs} runs"
     if noise.skewed:
         which = f"the scaled median distance of the slower half of {noise.runs} runs"
@@ -267,7 +257,7 @@ def _scale(noise: Noise) -> str:
     if noise.deviation < estimates.LEAST_DEVIATION:
         least = size(estimates.LEAST_DEVIATION)
         deviation = f"{least} at least ({which} is {size(noise.deviation)})"
-    return f"{size(noise.scale)} = {deviation}, x (1 + 0.7 / sqrt({noise.runs}))"
+    return f"{size(noise.scale)} = {deviation}, x (1 + {UNCERTAINTY} / sqrt({noise.runs}))"
 
 
 def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
@@ -298,7 +288,7 @@ def _window_limit(comparison: Comparison) -> str:
     if lasting is not None and not comparison.is_new_loss:
         then = comparison.course.runs[lasting.seen].night
         return f"limit {limit} = {RETURN:g} x {size(lasting.limit)}, that of {then}, when it became red"
-    return f"limit {limit} = {comparison.strictness.errors:.3g} x error, at least 1 %"
+    return f"limit {limit} = {comparison.strictness.errors:.3g} x error, at least {size(estimates.LEAST_DRIFT, 0)}"
 
 
 def _error_of_nights(noise: Noise, runs: int) -> str:
@@ -309,7 +299,7 @@ def _error_of_nights(noise: Noise, runs: int) -> str:
 
 def _error(noise: Noise, runs: int) -> str:
     """How the standard error of a median is computed."""
-    return f"1.2533 x scale x sqrt({estimates.inflation(noise.autocorrelation, runs):.2f} / {runs})"
+    return f"{MEDIAN_PER_MEAN} x scale x sqrt({estimates.inflation(noise.autocorrelation, runs):.2f} / {runs})"
 
 
 def causes_between(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue]) -> Causes:
@@ -342,7 +332,6 @@ def why(
         *notes(subject, night),
         *lines_on_parts(subject, before, since, causes),
         *commands(subject, found, since_run or night),
-        *lost_answers(subject),
     ]
 
 
@@ -363,28 +352,10 @@ def lines_on_parts(
         was, is_now = median(old), median(new)
         unit = f" {metric.unit}" if metric.unit else ""
         moved = percent((is_now - was) / abs(was))
-        lines.append(f"  {name.replace('_', ' ')} {number(was, was)} -> {number(is_now, was)}{unit} ({moved})")
+        lines.append(f"  {spaced(name)} {number(was, was)} -> {number(is_now, was)}{unit} ({moved})")
     if lines:
         lines.insert(0, "Where it is (medians before and since):")
-    return [*lines, *_when_in_a_run(subject, before, since)]
-
-
-def _when_in_a_run(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue]) -> list[str]:
-    """Whether a loss lasts through each run, by what the fastest stretch has lost of what all windows have lost."""
-    if subject.series.metric != THROUGHPUT:
-        return []
-    fastest_before = _values_beside(FASTEST, before)
-    fastest_since = _values_beside(FASTEST, since)
-    if not fastest_before or not fastest_since:
-        return []
-    lost = subject.series.change(median([run.value for run in since]), median([run.value for run in before]))
-    fastest = subject.series.change(median(fastest_since), median(fastest_before))
-    if lost >= 0:
-        return []
-    if fastest > COMES_AND_GOES * lost:
-        parts = f"its fastest stretch is at {percent(fastest)}, all of it at {percent(lost)}"
-        return [f"It comes and goes within a run: {parts}."]
-    return [f"It lasts all the time: the fastest stretch of a run is at {percent(fastest)}, too."]
+    return lines
 
 
 def _values_beside(name: str, runs: Sequence[RunValue]) -> list[float]:
@@ -414,8 +385,6 @@ def what_changed(causes: Causes, all_runs: Sequence[RunValue]) -> list[str]:
         return ["What changed at that time:", *lines]
     if not causes.same:
         return ["No provenance is recorded, so it is not known what changed at that time."]
-    if causes.names_what_is_same:
-        return []  # the sentence above has said it
     return [f"Nothing that is recorded changed at that time ({', '.join(causes.same)})."]
 
 
@@ -434,13 +403,6 @@ def notes(subject: Subject, since: datetime.date) -> list[str]:
         f"Note of {note.at} on {note.platform}: {note.text} ({note.author.by})"
         for note in subject.references.notes_on(subject.current.platform, first, last)
     ]
-
-
-def lost_answers(subject: Subject) -> list[str]:
-    """Answers to this test that do not count, because their files cannot be read."""
-    folder = job_folder.folder_name(subject.series.test)
-    problems = [problem for problem in subject.references.problems if folder in problem]
-    return [f"An answer does not count: {problem}" for problem in problems]
 
 
 def eligible_from(series: Series, since: datetime.date | str) -> list[RunValue]:

@@ -14,7 +14,7 @@ from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
 from reporting.gate.confirmation import confirmed, known_node, repeats_named, settled, stored_confirmation
 from reporting.gate.course import noise_of_level
-from reporting.gate.estimates import PIN_RUNS, Strictness, strictness
+from reporting.gate.estimates import LARGE, PIN_RUNS, Strictness, strictness
 from reporting.gate.explanation import Subject
 from reporting.gate.series import (
     Departure,
@@ -30,12 +30,12 @@ from reporting.gate.series import (
 from reporting.gate.verdict import Kind, Suspect, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import percent
 from reporting.references.answers import Acknowledgement, References
 
 RED = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.LEFT})
-COARSE_RUNS = 5
-COARSE_STEP = 0.10
-BLIND_NIGHTS = 3
+COARSE_RUNS = 5  # the median of fewer may itself be of slow runs
+BLIND_NIGHTS = 3  # a night or two are missed for many reasons
 KNOWN_RUNS = 4
 """A loss that was acknowledged from fewer runs is known no better than a single run is."""
 
@@ -122,7 +122,7 @@ def _learning(subject: Subject, known: Sequence[RunValue]) -> Verdict:
     series, run = subject.series, subject.series.runs[-1]
     if len(known) >= COARSE_RUNS:
         level = median([value.value for value in known])
-        far = [one for one in _unanswered(series) if level and series.change(one.value, level) < -COARSE_STEP]
+        far = [one for one in _unanswered(series) if level and series.change(one.value, level) < -LARGE]
         if far:
             return _coarse(subject, known, level, far[-1])
     runs = len(known) + (1 if run.eligible else 0)
@@ -140,14 +140,14 @@ def _unanswered(series: Series) -> list[RunValue]:
 
 
 def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue) -> Verdict:
-    found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), COARSE_STEP)
+    found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), LARGE)
     causes = explanation.causes_between(subject, known, [run])
     lines = [
         explanation.coarse_sentence(subject, found, level, len(known), run.night),
         *explanation.doubts(subject),
         *explanation.why(subject, found, causes, known, [run], run.night),
     ]
-    short = f"{explanation.percent(found.change)} of {len(known)}, slower since {run.night}"
+    short = f"{percent(found.change)} of {len(known)}, slower since {run.night}"
     verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known), causes=causes)
     if run is subject.series.runs[-1]:
         verdict = _suspected(subject, verdict, level, found)
@@ -180,7 +180,7 @@ def _beside_pin(subject: Subject, comparison: Comparison) -> Verdict:
         *numbers,
     ]
     word = "faster" if found.kind is Kind.FASTER else "slower"
-    short = f"{explanation.percent(found.change)} of {runs}, {word} since {since}"
+    short = f"{percent(found.change)} of {runs}, {word} since {since}"
     verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True, causes=causes)
     verdict = dataclasses.replace(verdict, since_run=comparison.since_run())
     if comparison.is_new_step:
@@ -249,21 +249,22 @@ def _of(
     pinned: bool = False,
     causes: Causes | None = None,
 ) -> Verdict:
-    return Verdict(
+    verdict = Verdict(
         test=subject.series.test,
         metric=subject.series.metric,
         kind=kind,
         red=kind in RED,
         short=short,
         text="\n".join(lines),
-        change=None if found is None else found.change,
-        compared=None if found is None else found.value,
-        compared_nights=1 if found is None else found.nights,
-        limit=None if found is None else found.limit,
         since=since,
         runs=runs,
         pinned=pinned,
         causes=causes,
+    )
+    if found is None:
+        return verdict
+    return dataclasses.replace(
+        verdict, change=found.change, compared=found.value, compared_nights=found.nights, limit=found.limit
     )
 
 
@@ -273,8 +274,8 @@ def _anchored(subject: Subject, verdict: Verdict, found: LevelChange, comparison
     if acceptance is None or acceptance.anchor == 0:
         return verdict
     change = subject.series.change(found.value, acceptance.anchor)
-    short = f"{verdict.short} ({explanation.percent(change)} of the first pin)"
-    return dataclasses.replace(verdict, short=short, anchor_change=change)
+    short = f"{verdict.short} ({percent(change)} of the first pin)"
+    return dataclasses.replace(verdict, short=short)
 
 
 def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange], limit_of_run: float) -> Verdict:

@@ -25,12 +25,14 @@ from reporting.gate.confirmation import (
     table,
     unknown,
 )
-from reporting.gate.explanation import percent
 from reporting.gate.verdict import Confirmation, Kind, Suspect
+from reporting.phrases import counted, percent, spaced
 
+# Two, since a single repeat may meet a slow node by chance. Each more costs as many device-hours as a test.
 REPEATED = 2
-LEAST_SUSPECTS = 3
+# A slow node has the tests that ran on it, which are fewer than a third on a platform of several nodes.
 SHARE = 1 / 3
+LEAST_SUSPECTS = 3
 
 
 @dataclass(frozen=True)
@@ -118,17 +120,19 @@ def _with_named(one: TestSoFar, named: Sequence[Suspect]) -> TestSoFar:
     suspects = {}
     for metric, suspect in one.suspects.items():
         alike = [other for other in named if is_alike(suspect, other)]
-        known = named_in_session(suspect, alike[0]) if alike and suspect.known is None else suspect.known
-        suspects[metric] = dataclasses.replace(suspect, known=known)
+        suspects[metric] = suspect
+        if alike and suspect.known is None:
+            suspects[metric] = dataclasses.replace(suspect, known=named_in_session(suspect, alike[0]))
     return dataclasses.replace(one, suspects=suspects)
 
 
 def _with_doubt(one: TestSoFar, slow_nodes: frozenset[str]) -> TestSoFar:
     """The same test; what is known of its nodes explains nothing while other nodes of the session are slow too."""
-    suspects = {
-        metric: dataclasses.replace(suspect, known=None) if slow_nodes - set(suspect.run.nodes) else suspect
-        for metric, suspect in one.suspects.items()
-    }
+    suspects = {}
+    for metric, suspect in one.suspects.items():
+        suspects[metric] = suspect
+        if slow_nodes - set(suspect.run.nodes):
+            suspects[metric] = dataclasses.replace(suspect, known=None)
     return dataclasses.replace(one, suspects=suspects)
 
 
@@ -177,7 +181,7 @@ def sentence(platform: PlatformSoFar) -> str | None:
         return f"{how_many}, and {len(slow)} repeats too: it is the platform, not a node"
     if len(slow) == len(platform.repeated) and not any(slow):
         return f"{how_many}, and {len(slow)} repeats are normal: it is over"
-    are_slow = f"{sum(slow)} {'is' if sum(slow) == 1 else 'are'} slow"
+    are_slow = counted(sum(slow), "is slow", "are slow")
     return f"{how_many}, and of {len(platform.repeated)} repeats {are_slow}: it is not known why"
 
 
@@ -187,7 +191,8 @@ def _of_platform(own: TestSoFar, platform: PlatformSoFar) -> dict[str, Confirmat
     found = [_worst(one) for one in repeated]
     slow = [each.slow for each in found if isinstance(each, Measured)]
     said = sentence(platform) or ""
-    lines = [f"On this platform {said}.", *(_tables([own]) if own.repeats else [_named(repeated)])]
+    runs = _tables(own) if own.repeats else [_named(repeated)]
+    lines = [f"On this platform {said}.", *runs]
     confirmations = {}
     for metric, suspect in own.suspects.items():
         if not slow or len(slow) < len(found) or len(set(slow)) > 1:
@@ -212,16 +217,18 @@ def _worst(one: TestSoFar) -> Measured | str:
     return min(found, key=lambda run: run.change) if found else "no repeat has numbers"
 
 
-def _tables(repeated: Sequence[TestSoFar]) -> list[str]:
-    """The repeated runs and their repeats, with the ids of their tests."""
+def _tables(own: TestSoFar) -> list[str]:
+    """The runs of a test and its repeat, metric by metric."""
     lines = []
-    for one in repeated:
-        for suspect in one.suspects.values():
-            again = measured(suspect, _confirm(one))
-            run = suspect.run
-            runs = [Measured("this run", run.nodes, suspect.measured.value, suspect.change, True, run.doubts)]
-            heading, *rows = table(suspect, [*runs, *([again] if isinstance(again, Measured) else [])])
-            lines += [f"{run.key.test}, {suspect.metric.replace('_', ' ')}: {heading}", *rows]
-            if isinstance(again, str):
-                lines.append(f"  {again}")
+    for suspect in own.suspects.values():
+        again = measured(suspect, _confirm(own))
+        run = suspect.run
+        runs = [Measured("this run", run.nodes, suspect.measured.value, suspect.change, True, run.doubts)]
+        said = []
+        if isinstance(again, Measured):
+            runs.append(again)
+        else:
+            said.append(f"  {again}")
+        heading, *rows = table(suspect, runs)
+        lines += [f"{run.key.test}, {spaced(suspect.metric)}: {heading}", *rows, *said]
     return lines

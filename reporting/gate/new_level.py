@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from platforms.job import RefusedError
+from reporting.compare.robust import MEDIAN_PER_MEAN, scaled_mad
 from reporting.gate import estimates
 from reporting.gate.course import noise_of_level
 from reporting.gate.estimates import Noise
-from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, exceptional_from, size
+from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, exceptional_from
 from reporting.gate.series import Pin, RunValue, Series, departure, order, pin_of, series_of
 from reporting.history.envelope import Envelope
+from reporting.phrases import counted, size
 from reporting.references.answers import Acceptance, Author, References
 
 DIGITS = 6  # that an answer has
@@ -90,14 +92,12 @@ def level_since(
     envelopes: Sequence[Envelope],
     references: References,
     night_ends: datetime.time,
-    tonight: datetime.date,
 ) -> NewLevel:
     """The level of the series to which the last run belongs, from its eligible runs since a night or a run.
 
     Args:
         since: the night, or the id of the run.
         envelopes: of one test.
-        tonight: the night to which a run would belong that starts now.
 
     Raises:
         RefusedError: there are fewer than five of them, or the series began later.
@@ -108,7 +108,7 @@ def level_since(
     left_out = exceptional_from(series, since)
     night = _first_night(series, since)
     if len(runs) < RUNS_TO_ACCEPT:
-        raise RefusedError(_too_few(series, night, runs, left_out, tonight))
+        raise RefusedError(_too_few(series, night, runs, left_out))
     level = median([run.value for run in runs])
     if level == 0:
         raise RefusedError(f"{series.test}: the median of the runs since {since} is 0, and 0 cannot be a pin")
@@ -150,8 +150,8 @@ def level_since(
         old_level=None if pin is None else pin.level,
         old_error=None if pin is None else _error(pin, noise),
         anchor=anchor,
-        spread=estimates.scaled_mad(series.changes(runs, level)),
-        error_text=f"= 1.2533 x scale x sqrt({inflation:.2f} / {len(runs)})",
+        spread=scaled_mad(series.changes(runs, level)),
+        error_text=f"= {MEDIAN_PER_MEAN} x scale x sqrt({inflation:.2f} / {len(runs)})",
         scale_text=scale_text,
         anchor_text=anchor_text,
         left_out=left_out,
@@ -194,31 +194,22 @@ def _measured(metric: str, envelopes: Sequence[Envelope]) -> list[Envelope]:
 
 def left_out_sentence(runs: Sequence[RunValue]) -> str:
     """Which runs are no part of a level, since repeats have shown that a node or chance made them slow."""
-    noun = "run does" if len(runs) == 1 else "runs do"
+    count = counted(len(runs), "run does", "runs do")
     ids = ", ".join(run.run_id for run in runs)
-    return f"{len(runs)} {noun} not count, since repeats named a node or were normal: {ids}"
+    return f"{count} not count, since repeats named a node or were normal: {ids}"
 
 
-def _too_few(
-    series: Series,
-    since: datetime.date,
-    runs: Sequence[RunValue],
-    left_out: Sequence[RunValue],
-    tonight: datetime.date,
-) -> str:
-    """How many runs there are, and when there will be enough of them."""
-    day = datetime.timedelta(days=1)
-    nights = {run.night for run in runs}
-    runs_a_night = len(runs) / len(nights) if nights else 1.0
-    missing_nights = math.ceil((RUNS_TO_ACCEPT - len(runs)) / runs_a_night)
-    last = max(series.runs[-1].night, since - day, tonight - day)
+def _too_few(series: Series, since: datetime.date, runs: Sequence[RunValue], left_out: Sequence[RunValue]) -> str:
+    """How many runs there are, and which ones do not count."""
+    beside = ""
     in_doubt = len([run for run in series.runs if run.night >= since and not run.eligible])
-    beside = f" ({in_doubt} more are in doubt, and do not count)" if in_doubt else ""
+    if in_doubt:
+        beside = f" ({in_doubt} more are in doubt, and do not count)"
     if left_out:
         beside += f" ({left_out_sentence(left_out)})"
     return (
         f"{series.test}: there are {len(runs)} of the {RUNS_TO_ACCEPT} runs that a level needs since the night of "
-        f"{since}{beside}. If it runs every night, there are enough after the night of {last + missing_nights * day}"
+        f"{since}{beside}"
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, median, stdev
 
+from reporting.compare.robust import scaled_mad
 from reporting.gate import estimates
 from reporting.gate.course import noise_of_level
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise, Strictness
@@ -152,7 +153,7 @@ def sight_of(
 
 def _source_of(changes: Sequence[float]) -> _Source:
     centre = median(changes)
-    scale = max(estimates.scaled_mad(changes), estimates.LEAST_DEVIATION)
+    scale = max(scaled_mad(changes), estimates.LEAST_DEVIATION)
     usual = [change for change in changes if abs(change - centre) <= OUTLIER * scale]
     outliers = [change - centre for change in changes if abs(change - centre) > OUTLIER * scale]
     correlation = estimates.plain_autocorrelation(changes, scale)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
+from reporting.compare.interval import sign_of
 from reporting.gate import estimates
 from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import asked, differences
 from reporting.history.envelope import Envelope, Metric
 from reporting.history.nights import night_of
-from reporting.history.run_facts import FASTEST, THROUGHPUT
 from reporting.references.answers import Acceptance, References
 
 # Verdicts of runs that are at the level of their pin. The others say nothing about its noise.
@@ -73,7 +73,7 @@ class Series:
 
     def worse(self, one: float, other: float) -> float:
         """The worse of two values."""
-        return min(one, other) if self.better == "higher" else max(one, other)
+        return min(one, other, key=lambda value: sign_of(self.better) * value)
 
     def passed_step(self, run: RunValue) -> bool:
         """Whether a run was far from its pin, and passed since no repeat had confirmed that."""
@@ -192,27 +192,11 @@ def learned(series: Series) -> list[RunValue]:
 def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
     """The pin of a series; None while it learns. An acceptance in another unit does not count."""
     if acceptance is not None and (acceptance.unit, acceptance.better) == (series.unit, series.better):
-        acceptance = _of_all_windows(series, acceptance)
         return Pin(acceptance.level, acceptance.since, None, len(acceptance.runs), acceptance)
     runs = learned(series)
     if len(runs) < PIN_RUNS:
         return None
     return Pin(median([run.value for run in runs]), runs[0].night, runs[-1].night, len(runs))
-
-
-def _of_all_windows(series: Series, acceptance: Acceptance) -> Acceptance:
-    """An accepted level of a throughput. One that was made of the fastest stretches, as levels once were, is moved.
-
-    It is known by its number: it is the median of what the fastest stretches of its runs had.
-    """
-    runs = [run for run in series.runs if run.run_id in acceptance.runs and FASTEST in run.envelope.beside]
-    if series.metric != THROUGHPUT or not runs:
-        return acceptance
-    fastest = median([run.envelope.beside[FASTEST].value for run in runs])
-    if f"{fastest:.6g}" != f"{acceptance.level:.6g}":
-        return acceptance
-    ratio = median([run.value for run in runs]) / fastest
-    return replace(acceptance, level=acceptance.level * ratio, anchor=acceptance.anchor * ratio)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from platforms.job import Outcome
 from reporting.gate.judge import BLIND_NIGHTS, judge
-from reporting.gate.series import series_of
+from reporting.gate.series import CALM, series_of
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.phrases import counted, spaced
 from reporting.references.answers import Pause, References
-
-QUIET = frozenset({Kind.OK, Kind.LEARNING, Kind.BLIND})
 
 
 def judge_tonight(
@@ -77,9 +76,9 @@ def _blind(
     ]
     said = f"blind since {since}: no run without doubt for {nights} nights"
     if failed:
-        said += f" ({len(failed)} failed {'run' if len(failed) == 1 else 'runs'} since)"
-    if verdict.kind in QUIET:
-        text = f"{verdict.test}: {verdict.metric.replace('_', ' ')} is {said}\n{verdict.text}"
+        said += f" ({counted(len(failed), 'failed run')} since)"
+    if verdict.kind in CALM:
+        text = f"{verdict.test}: {spaced(verdict.metric)} is {said}\n{verdict.text}"
         return dataclasses.replace(verdict, kind=Kind.BLIND, blind=True, short=said, text=text)
     first, *rest = verdict.text.split("\n")
     text = "\n".join([first, f"The series is {said}.", *rest])

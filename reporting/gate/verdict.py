@@ -103,7 +103,6 @@ class Verdict:
         runs: how many runs the pin, or what has been learned of it, consists of.
         pinned: the series has a pin. `--gate=require` needs one.
         blind: there was no eligible run for three nights, whatever the kind. It is red under `--gate=require`.
-        anchor_change: of what was compared, relative to the series' first pin of all; only after an acceptance.
         short: for a table's last column: `-10.8 % of 20, slower since 2026-11-17`.
         text: a sentence, and lines with the numbers by which a person can recompute it, what changed in provenance,
             notes, and the commands that answer it. It is the message of a failed test.
@@ -130,7 +129,6 @@ class Verdict:
     runs: int = 0
     pinned: bool = False
     blind: bool = False
-    anchor_change: float | None = None
     causes: Causes | None = None
     suspect: Suspect | None = None
     confirmation: Confirmation | None = None

@@ -212,7 +212,7 @@ def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...
             last_night=str(record.runs[-1].night),
             suspicions=record.suspicions,
             slow_since=None if record.slow_since is None else str(record.slow_since),
-            said=record.sentence or record.why_fit,
+            said=record.sentence,
         )
         for platform, jobs in sorted(of_platform.items())
         for record in records_of(node_runs(jobs, asked.night_ends)).values()

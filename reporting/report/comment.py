@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from reporting.phrases import counted
 from reporting.report.data import Condition, Incident, ReportData, SeriesReport, TestReport
 
 INCIDENTS = 3  # that are shown; the others are folded
@@ -42,13 +43,13 @@ def comment(report: ReportData, links: Mapping[str, str]) -> str:
         lines += _incident(incident)
     if urgent:
         lines += ["", *_table(urgent[:ROWS])]
-    lines += _folded(f"{_counted(more, 'more finding')}", [line for each in more for line in _incident(each)])
+    lines += _folded(f"{counted(len(more), 'more finding')}", [line for each in more for line in _incident(each)])
     if len(urgent) > ROWS:
-        lines += _folded(_counted(urgent[ROWS:], "more test"), _table(urgent[ROWS:][:FOLDED_ROWS]))
+        lines += _folded(counted(len(urgent[ROWS:]), "more test"), _table(urgent[ROWS:][:FOLDED_ROWS]))
     if others:
         lines += _folded(_conditions(others), _table(others[:FOLDED_ROWS]))
     problems = [f"- {escaped(problem)}" for problem in report.problems[:PROBLEMS]]
-    lines += _folded(f"{_counted(report.problems, 'part')} of the history cannot be read", problems)
+    lines += _folded(f"{counted(len(report.problems), 'part')} of the history cannot be read", problems)
     lines += ["", _last_line(report, links)]
     return "\n".join(lines) + "\n"
 
@@ -108,7 +109,7 @@ def _conditions(tests: Sequence[TestReport]) -> str:
     """As in `59 other tests: 57 ok, 2 learning`."""
     counts = {condition: sum(test.condition is condition for test in tests) for condition in reversed(Condition)}
     said = [f"{count} {condition.value}" for condition, count in counts.items() if count]
-    return f"{_counted(tests, 'other test')}: {', '.join(said)}"
+    return f"{counted(len(tests), 'other test')}: {', '.join(said)}"
 
 
 def _folded(title: str, lines: Sequence[str]) -> list[str]:
@@ -124,8 +125,3 @@ def _last_line(report: ReportData, links: Mapping[str, str]) -> str:
 
 def _url(address: str) -> str:
     return re.sub(r"[<>\s\\]", "", address)
-
-
-def _counted(things: Iterable[object], one: str) -> str:
-    number = len(list(things))
-    return f"{number} {one}" if number == 1 else f"{number} {one}s"

@@ -11,6 +11,7 @@ from reporting.compare.causes import Causes, ProvenanceChange
 from reporting.compare.split import PARTS
 from reporting.fleet.nodes import Standing
 from reporting.gate.verdict import Kind
+from reporting.phrases import counted
 from reporting.report.data import Condition, Incident, NodeReport, SeriesReport
 from reporting.report.one_test import URGENCY, WHY_NODE, Asked, BuiltTest, explained
 
@@ -207,9 +208,9 @@ def _where(group: Sequence[_Finding]) -> str:
         return ""
     if len(counts) == 1 and not unclear:
         return f"most of it in {next(iter(counts))}"
-    parts = [f"{name} ({_tests(count)})" for name, count in counts.most_common()]
+    parts = [f"{name} ({counted(count, 'test')})" for name, count in counts.most_common()]
     if unclear:
-        parts.append(f"no clear part ({_tests(unclear)})")
+        parts.append(f"no clear part ({counted(unclear, 'test')})")
     return f"most of it in {', '.join(parts)}"
 
 
@@ -223,10 +224,6 @@ def _where_failed(group: Sequence[_Finding]) -> str:
 
 def _series_where(finding: _Finding) -> str:
     return "" if finding.series is None else finding.series.where
-
-
-def _tests(count: int) -> str:
-    return "1 test" if count == 1 else f"{count} tests"
 
 
 def _why(group: Sequence[_Finding], platform: str, asked: Asked) -> str:
@@ -252,7 +249,7 @@ def _why_failed(group: Sequence[_Finding]) -> list[str]:
     if not counts:
         return []
     (reason, count) = counts.most_common(1)[0]
-    return [reason if count == len(group) else f"{reason} ({_tests(count)})"]
+    return [reason if count == len(group) else f"{reason} ({counted(count, 'test')})"]
 
 
 def _common(causes: Sequence[Causes]) -> Causes:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from reporting.phrases import percent
 from reporting.report.charts.markup import described, safe, short
 from reporting.report.charts.scales import day, round_ticks
 from reporting.report.data import Condition
 from reporting.report.month import MonthData, NightOfPlatform, NightState, PlatformMonth, Standing
 from reporting.report.month_incidents import Cause, MonthIncident
-from reporting.report.month_text import headline, hours_said, month_name, percent, share, short_losses_said
+from reporting.report.month_text import headline, hours_said, month_name, share, short_losses_said
 
 FONTS = (
     "'DejaVu Sans','Liberation Sans','Noto Sans','Open Sans',Arial,Helvetica,Roboto,Ubuntu,Cantarell,'Nimbus Sans',"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from reporting.columns import aligned
 from reporting.history.run_facts import THROUGHPUT
+from reporting.phrases import counted, percent
 from reporting.report.data import Condition
 from reporting.report.month import MonthData, NightState, PlatformMonth, Standing
 from reporting.report.month_incidents import MonthIncident
@@ -71,12 +72,6 @@ def share(fraction: float | None) -> str:
     return f"{rounded:.1f} %"
 
 
-def percent(fraction: float) -> str:
-    """`-8.4 %`, `+0.2 %`; what is rounded to nothing has no sign."""
-    tenths = round(1000 * fraction)
-    return f"{tenths / 10:+.1f} %" if tenths else "0.0 %"
-
-
 def hours_said(hours: float) -> str:
     """`412`, `4.12`: three significant figures, and whole hours from 100 on."""
     return f"{hours:.0f}" if hours >= 100 else f"{hours:.3g}"
@@ -91,14 +86,10 @@ def headline(month: MonthData) -> str:
     verb = "is" if slower == 1 else "are"
     ending = "at the end" if month.is_over else "now"
     said.append(f"{slower} of {len(standings)} tests {verb} slower {ending}")
-    incidents = _count(len(month.incidents), "incident")
+    incidents = counted(len(month.incidents), "incident")
     said.append(f"{incidents}, {still_open or 'none'} open" if month.incidents else "no incident")
     said.append(f"{hours_said(month.hours)} device-hours")
     return "; ".join(said)
-
-
-def _count(number_: int, noun: str) -> str:
-    return f"{number_} {noun}" if number_ == 1 else f"{number_} {noun}s"
 
 
 def month_lines(month: MonthData) -> list[str]:
@@ -173,7 +164,7 @@ def _incidents(month: MonthData) -> list[str]:
 def _reasons(incident: MonthIncident) -> Iterator[str]:
     yield f"  cause     {incident.cause}: {incident.why}" if incident.why else f"  cause     {incident.cause}"
     yield f"  answer    {incident.answered or 'none'}"
-    yield f"  nights    {_count(len(incident.nights), 'night')}: {ranges_of(incident.nights)}"
+    yield f"  nights    {counted(len(incident.nights), 'night')}: {ranges_of(incident.nights)}"
     for place, test in enumerate(incident.tests):
         yield f"  {'tests' if place == 0 else '':8}  {test}"
 

@@ -12,6 +12,7 @@ from statistics import median
 from reporting.columns import aligned
 from reporting.gate.estimates import change_from
 from reporting.history.endings import Ending
+from reporting.phrases import percent
 from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
 from reporting.report.one_test import URGENCY
@@ -192,7 +193,7 @@ def _answers(series: SeriesReport, display: Display) -> list[str]:
         if series.value_night:
             facts += f" in the night of {series.value_night}"
         if series.change is not None and series.pin is not None:
-            facts += f"; {_compared(series)} {_percent(series.change)} from the pin of {number(series.pin)}"
+            facts += f"; {_compared(series)} {percent(series.change)} from the pin of {number(series.pin)}"
             if series.limit is not None:
                 facts += f", limit {100 * series.limit:.1f} %"
         lines += _wrapped(facts, display, " " * INDENT, " " * INDENT)
@@ -230,7 +231,7 @@ def _scale_text(columns: NightColumns, scale: Scale, series: SeriesReport) -> st
     told = f"from {number(scale.low)} to {number(scale.high)}"
     if series.pin:
         low, high = (change_from(series.pin, value, series.better) for value in (scale.low, scale.high))
-        told += f", {_percent(low)} to {_percent(high)} beside the pin"
+        told += f", {percent(low)} to {percent(high)} beside the pin"
     each = "a column is a night"
     if columns.nights_each > 1:
         each = f"a column is {columns.nights_each} nights, their median"
@@ -263,7 +264,7 @@ def _facts(report: ReportData, test: TestReport, series: SeriesReport | None) ->
     condition = _condition(test, series)
     if series is None or condition is Condition.FAILED:
         return _word(condition), "", _short_date(test.failed_since, report)
-    change = "" if series.change is None else _percent(series.change)
+    change = "" if series.change is None else percent(series.change)
     has_changed = condition not in (Condition.OK, Condition.LEARNING)
     return _word(condition), change, _short_date(series.since if has_changed else None, report)
 
@@ -292,10 +293,6 @@ def _condition(test: TestReport, series: SeriesReport | None) -> Condition:
 
 def _word(condition: Condition) -> str:
     return condition.value.upper() if condition in LOUD else condition.value
-
-
-def _percent(fraction: float) -> str:
-    return f"{round(100 * fraction, 1) + 0.0:+.1f} %"  # + 0.0: never -0.0
 
 
 def _rank(series: SeriesReport) -> tuple[int, float]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reporting.gate.explanation import percent, runs_of
+from reporting.gate.explanation import runs_of
 from reporting.gate.judge import judge
 from reporting.gate.series import Pin, Series, pin_of, series_of
 from reporting.gate.verdict import Verdict
@@ -17,6 +17,7 @@ from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope, Metric
 from reporting.history.nights import night_of
 from reporting.history.run_facts import FASTEST, STEP_PARTS
+from reporting.phrases import percent, spaced
 from reporting.references.answers import References
 from reporting.tables.grouped import Table
 from reporting.tables.history_rows import stored_verdicts
@@ -92,7 +93,7 @@ def _night_table(
     shown_nights = [datetime.date.fromisoformat(row[0]) for row in rows]
     for note in references.notes_on(latest.platform, shown_nights[0], shown_nights[-1]):
         notes.append(f"note of {note.at} on {note.platform}: {note.text} ({note.author.by})")
-    numbers = [f"value {series.unit}".strip(), "to pin", *(name.replace("_", " ") for name in beside)]
+    numbers = [f"value {series.unit}".strip(), "to pin", *(spaced(name) for name in beside)]
     return Table(
         f"{series.test}: {metric}, {series.better} is better",
         ("night", "run", *numbers, "the gate", "doubts and changes"),

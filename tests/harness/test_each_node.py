@@ -23,7 +23,6 @@ from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
 from reporting.history.writer import HistoryWriter
-from reporting.references.answers import References
 from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_conf import NODE_NAMES, RESERVED_NODE
 from tests.harness.conftest import Project
@@ -136,21 +135,8 @@ def test_a_node_that_does_not_exist_is_no_unfit_node_and_gets_no_drain_command()
     ]
 
 
-def test_a_node_that_is_out_of_service_already_keeps_the_administrators_reason():
-    reason = "node n01 is drained: 'bad DIMM', by root"
-    visits = plan(out_of_service=lambda: {"n07": "'bad fan', by root"})
-    results = [measured(request, 92.0 if request.nodes == ("n07",) else 100.0) for request in visits.first()[1:]]
-    results.append(failed(visits.first()[0], State.NEVER_ADMISSIBLE, reason))
-    results.append(measured(TrialRequest(Trial(Role.VISIT, node="n07", repeat=2), nodes=("n07",)), 91.0))
-    said = visits.conclusion(results)
-    assert said is not None
-    assert said.short == f"10 of 12 nodes fit; n07 -8.5 %, n01 did not start: can never start: {reason}"
-    (line,) = said.text.splitlines()
-    assert line.endswith(f"(out of service already: 'bad fan', by root); n01 did not start: can never start: {reason}")
-
-
 def test_a_check_tells_the_user_in_a_sentence():
-    check = Check(("n07",), fleet_nights(3), References(), NOON)
+    check = Check(("n07",), fleet_nights(3), NOON)
     (first,) = check.first()
     assert first.trial == Trial(Role.CHECK, node="n07")
     good = check.conclusion([measured(first, 100.5)])

@@ -31,7 +31,7 @@ WORDS = {
         "note": ["--platform=a100", "--at=2026-11-01", "text"],
         "pause": ["a100"],
         "answers": ["a100"],
-        "comment": ["a100"],
+        "comment": ["a100", "--print"],
         "pull": [],
         "push": [],
     },

@@ -120,7 +120,7 @@ def test_many_nodes_are_counted() -> None:
     }
     found = compare_arms(ARMS, blocks)
     assert found is not None
-    assert "4 blocks on n01, n11, n02 and 5 more nodes" in found.sentence
+    assert "4 blocks on n01, n11, n02, n12 and 4 more" in found.sentence
     unknown = compare_arms(ARMS, {1: block_of(1, throughput(1), throughput(1), nodes="")}, planned=1)
     assert unknown is not None
     assert unknown.sentence == (

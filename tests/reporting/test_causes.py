@@ -42,11 +42,11 @@ def test_a_device_that_does_not_say_where_it_is_says_why() -> None:
     ("before", "after", "said"),
     [
         ({"nodes": "n01,n02"}, {"nodes": "n03"}, "changed: nodes n01, n02 -> n03"),
-        ({"nodes": "n01,n02"}, {"nodes": "n02,n03"}, "only nodes is recorded of these runs, and it has not changed"),
+        ({"nodes": "n01,n02"}, {"nodes": "n02,n03"}, "nothing that is recorded has changed"),
         (
             {"nodes": "n01", "commit": COMMIT, "command": "app"},
             {"nodes": "n01", "commit": COMMIT, "command": "app"},
-            "only command, commit and nodes are recorded of these runs, and none of them has changed",
+            "nothing that is recorded has changed",
         ),
         (dict.fromkeys("abcdefg", "1"), dict.fromkeys("abcdefg", "1"), "nothing that is recorded has changed"),
         ({"driver": "1"}, {}, "changed: driver 1 -> not recorded"),

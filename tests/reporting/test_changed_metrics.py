@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from platforms.job import Metric
-from reporting.gate.changed_metrics import changed_metrics, dated_before
+from reporting.gate.changed_metrics import changed_metrics
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
 from tests.reporting.gate_nights import night, run
@@ -38,10 +38,3 @@ def test_what_is_equal_new_or_of_another_test_is_not_said() -> None:
     strangers = [run(4, 1.0, metrics={"gone": TRIAD}, **other) for other in others]
     later = run(6, 1.0, metrics={"gone": TRIAD})
     assert lines(run(3, 1.0, metrics={"copy": COPY}), *strangers, later, now) == []
-
-
-def test_a_run_that_is_dated_before_the_newest_one_is_told() -> None:
-    newest = run(6, 1.0)
-    assert dated_before(run(6, 1.0, hour=20), [newest], NOON) == []
-    (said,) = dated_before(run(3, 1.0), [run(2, 1.0), newest], NOON)
-    assert said.startswith(f"this run is dated {night(3)}, before the newest run of the history ({night(6)}, ")

@@ -193,19 +193,10 @@ OTHERS = "n11,n12,n13,n14"
 THREE = [confirm(100.0, OTHERS), pinned(95.0, 1, SET), pinned(95.0, 2, SET)]
 
 
-def test_a_set_of_nodes_is_halved_beside_good_nodes():
-    one = suspect(nodes=SET)
-    assert asked(THREE, one) == ("pinned-3", ("n01", "n02", "n11", "n12"), ())
-    first_is_good = [*THREE, pinned(100.0, 3, "n01,n02,n11,n12")]
-    assert asked(first_is_good, one) == ("pinned-4", ("n03", "n11", "n12", "n13"), ())
-    found = answer([*first_is_good, pinned(95.0, 4, "n03,n11,n12,n13")], one)
-    assert found.short == f"node n03: -5.0 % in 3 of 3, {OTHERS.replace(',', ', ')} normal"
-
-
-def test_a_set_that_cannot_be_halved_further_is_named():
-    found = answer([*THREE, pinned(None, 3, "n01,n02,n11,n12", failure="max_device_hours")], suspect(nodes=SET))
+def test_a_set_of_nodes_is_named_as_a_whole():
+    found = answer(THREE, suspect(nodes=SET))
     assert found.short.startswith("one of the nodes n01, n02, n03, n04: -5.0 % in 3 of 3, ")
-    assert "The set was not halved further: pinned-3 has no numbers: max_device_hours." in found.lines
+    assert not any("take it out" in line for line in found.lines)
 
 
 # --- many suspects ---------------------------------------------------------------------------------------------------

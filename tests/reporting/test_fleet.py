@@ -10,9 +10,9 @@ import pytest
 
 from platforms.job import ONLY, Outcome, Role, Trial
 from reporting.fleet import visits
-from reporting.fleet.go_no_go import GoNoGo, NodeVisit, go_no_go
 from reporting.fleet.node_runs import NodeRun, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, natural, records_of
+from reporting.fleet.sentences import GoNoGo, NodeVisit, go_no_go
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
 from tests.reporting.fleet_history import NODES, fleet_nights, visit
@@ -188,7 +188,6 @@ def test_a_run_that_the_gate_calls_slower_is_a_suspicion():
 def test_nodes_without_runs_are_known_and_names_are_in_their_natural_order():
     found = records(fleet_nights(1, nodes=("n2", "n10")), ("n1", "n10"))
     assert list(found) == ["n1", "n2", "n10"]
-    assert visits.never_measured(found) == ["n1"]
     assert found["n1"].deviation is None
     assert found["n1"].error is None
     assert sorted(["gpu2-10", "gpu10-1", "gpu2-9", "a"], key=natural) == ["a", "gpu2-9", "gpu2-10", "gpu10-1"]

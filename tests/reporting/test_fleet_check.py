@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from platforms.job import Role, Trial
-from reporting.fleet.check import check_answer
+from reporting.fleet.sentences import check_answer
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
-from reporting.references.answers import References
 from tests.reporting.fleet_history import fleet_nights, visit
 from tests.reporting.gate_nights import nights
 
@@ -19,7 +16,7 @@ def own(number: int, node: str, value: float) -> Envelope:
 
 
 def answer(node: str, runs: list[Envelope], past: list[Envelope]) -> tuple[str, bool | None]:
-    found = check_answer(node, runs, past, References(), NOON)
+    found = check_answer(node, runs, past, NOON)
     return found.text, found.as_fast
 
 
@@ -47,31 +44,10 @@ def test_the_centres_own_slow_visit_counts_as_one_of_the_two():
     assert as_fast is False
 
 
-def test_without_a_fleet_the_pin_of_the_test_is_the_level():
-    past = nights(24, provenance={"nodes": "n01"})
-    good = answer("n07", [own(30, "n07", 99.5)], past)
-    assert good == (
-        "n07 is as fast as the centre's pins: resnet50, effective throughput -0.5 % (limit 3.0 %)",
-        True,
-    )
-    text, as_fast = answer("n07", [own(30, "n07", 90.0)], past)
-    assert text.endswith("resnet50, effective throughput -10.0 % (limit 3.0 %): tell your centre")
-    assert as_fast is False
-
-
 def test_without_runs_to_compare_with_it_says_so():
     found = answer("n07", [own(30, "n07", 99.5)], nights(5, provenance={"nodes": "n01"}))
     assert found == (
         "n07 ran resnet50, and the centre has too few runs to compare it with: this needs comparable runs of 3 other "
-        "nodes, and 8 runs in all, or a pin of the test",
+        "nodes, and 8 runs in all",
         None,
     )
-
-
-def test_a_test_that_is_called_as_its_metric_is_named_once():
-    test = "test_rate.py::test_effective_throughput[eidf_a100-1x4gpu]"
-    past = nights(24, provenance={"nodes": "n01"}, test=test, benchmark=None)
-    text, _as_fast = answer(
-        "n07", [replace(own(30, "n07", 99.5), benchmark=None, key=own(30, "n07", 0.0).key._replace(test=test))], past
-    )
-    assert text == "n07 is as fast as the centre's pins: effective throughput -0.5 % (limit 3.0 %)"

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from reporting.compare.robust import scaled_mad
 from reporting.gate import estimates
 from reporting.gate.estimates import Noise
 
@@ -15,8 +16,8 @@ PLAIN = Noise(deviation=0.009, scale=0.01, autocorrelation=0.0, runs=20)
 
 
 def test_the_scaled_mad_is_the_median_distance_from_the_median_times_1_4826():
-    assert estimates.scaled_mad(FIVE) == pytest.approx(0.014826)  # distances 0, 1, 1, 2, 2 %
-    assert estimates.scaled_mad([*FIVE[:4], -5.0]) == pytest.approx(0.014826)  # however far one run lies
+    assert scaled_mad(FIVE) == pytest.approx(0.014826)  # distances 0, 1, 1, 2, 2 %
+    assert scaled_mad([*FIVE[:4], -5.0]) == pytest.approx(0.014826)  # however far one run lies
 
 
 def test_the_scale_is_wider_than_the_mad_by_its_own_uncertainty():

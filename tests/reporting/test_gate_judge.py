@@ -409,32 +409,12 @@ def windowed(number, value, fastest, **changes):
     return run(number, value, beside={"fastest_stretch": Metric(fastest, "samples/s")}, **changes)
 
 
-def test_a_loss_in_a_part_of_each_run_is_a_loss_and_is_said_to_come_and_go():
-    past = [windowed(number, one.metrics[METRIC].value, 101.0) for number, one in enumerate(nights(30))]
-    slow = [windowed(number, 93.3, 100.9) for number in range(30, 36)]
-    verdict = verdict_on(slow[-1], [*past, *slow[:-1]])
-    assert verdict.red
-    assert "It comes and goes within a run: its fastest stretch is at -0.1 %, all of it at -6.7 %." in verdict.text
-    hot = [windowed(number, 93.3, 94.5) for number in range(30, 36)]
-    assert "It lasts all the time" in verdict_on(hot[-1], [*past, *hot[:-1]]).text
-
-
 def test_a_run_beside_others_is_red_only_if_its_fastest_stretch_is_slow_too():
     past = [windowed(number, one.metrics[METRIC].value, 101.0) for number, one in enumerate(nights(30))]
     beside = {"doubts": ("not alone",)}
     assert verdict_on(windowed(30, 80.0, 100.0, **beside), past).kind is Kind.OK
     assert verdict_on(windowed(30, 80.0, 85.0, **beside), past).red
     assert verdict_on(windowed(30, 80.0, 100.0, doubts=("crowded",)), past).red
-
-
-def test_an_accepted_level_of_fastest_stretches_is_moved_to_that_of_all_windows():
-    past = [windowed(number, 0.98 * one.metrics[METRIC].value, 100.0) for number, one in enumerate(nights(40))]
-    runs = tuple(one.key.run_id for one in past[20:25])
-    answer = accepted(100.0, night(20), runs=runs)
-    verdict = verdict_on(windowed(40, 98.0, 100.0), past, answer)
-    assert (verdict.kind, verdict.level) == (Kind.OK, pytest.approx(98.0))
-    other = accepted(99.0, night(20), runs=runs)  # was made of other numbers
-    assert verdict_on(windowed(40, 98.0, 100.0), past, other).level == 99.0
 
 
 # --- left its series -------------------------------------------------------------------------------------------------
@@ -536,7 +516,6 @@ def test_an_accepted_level_is_the_pin_and_its_error_widens_the_limit():
     assert (verdict.kind, verdict.runs) == (Kind.OK, 5)
     error = math.hypot(1.2533 * SCALE / math.sqrt(7), 0.003)
     assert verdict.limit == pytest.approx(3 * error)
-    assert verdict.anchor_change == pytest.approx(-0.1)
     assert verdict.short == "ok (-10.0 % of the first pin)"
     assert "accepted by ada on 2026-11-20" in verdict.text
     assert "kept from the pin before" in verdict.text
@@ -561,7 +540,6 @@ def test_ten_accepted_slides_are_still_shown_as_minus_eighteen_percent():
         answers += accepted(level, night(first)).acceptances
     verdict = verdict_on(run(130, level), runs, References(acceptances=answers))
     assert (verdict.kind, verdict.short) == (Kind.OK, "ok (-18.3 % of the first pin)")
-    assert verdict.anchor_change == pytest.approx(0.98**10 - 1)
 
 
 # --- every line ------------------------------------------------------------------------------------------------------
@@ -652,10 +630,9 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
         Note("eidf_a100", night(2), "long ago", AUTHOR),
         Note("other", night(29), "elsewhere", AUTHOR),
     ]
-    unreadable = "references/test_resnet50-eidf_a100-1x4gpu-tuned/a.yaml:4: until: is no date"
-    references = References(notes=notes, problems=[unreadable, "references/eidf_a100/b.yaml:4: until: is no date"])
+    references = References(notes=notes)
     verdict = verdict_on(dressed(36, 89.0, "590.11", 0.74), past, references, options="--site=centre")
-    assert verdict.text.splitlines()[1:13] == [
+    assert verdict.text.splitlines()[1:12] == [
         "-11.0 %, changed: driver 580.82 -> 590.11",
         "What changed at that time:",
         "  driver: 580.82 -> 590.11 (first in the night of 2026-11-01)",
@@ -667,9 +644,7 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
         f"  python -m reporting accept '{TEST}' --since 2026-11-01 --reason 'WHY' --site=centre",
         "If it is wrong and will be mended:",
         f"  python -m reporting ack '{TEST}' --ticket URL --until 2026-11-21 --site=centre",
-        f"An answer does not count: {unreadable}",
     ]
-    assert "b.yaml" not in verdict.text
     (command,) = [line for line in verdict.text.splitlines() if " accept " in line]
     assert shlex.split(command)[4] == TEST
 
@@ -685,8 +660,7 @@ def test_a_change_of_provenance_a_night_after_the_estimated_one_is_found():
 def test_an_unchanged_provenance_is_said_to_be_so():
     past = [dressed(number, one.metrics[METRIC].value, "580.82", 0.83) for number, one in enumerate(nights(30))]
     verdict = verdict_on(dressed(30, 89.0, "580.82", 0.83), past)
-    assert "only driver, image and nodes are recorded of these runs, and none of them has changed" in verdict.text
-    assert "Nothing that is recorded" not in verdict.text
+    assert "Nothing that is recorded changed at that time (driver, image, nodes)." in verdict.text
     bare = verdict_on(run(30, 89.0), nights(30))
     assert "No provenance is recorded, so it is not known what changed at that time." in bare.text
 

@@ -13,7 +13,7 @@ from platforms.config.schema import Platform
 from platforms.job import RefusedError
 from platforms.schedulers import SCHEDULERS, Backend, NodeState
 from reporting.__main__ import main
-from reporting.fleet.job_answer import minute
+from reporting.fleet.sentences import minute
 from reporting.history.writer import HistoryWriter
 from tests.reporting.fleet_history import fleet_nights, visit
 
@@ -58,11 +58,6 @@ def test_csv_has_all_digits_and_the_nodes_that_were_never_measured(
     assert rows[1]["last_run"] == ""
 
 
-def test_markdown_has_the_same_columns(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert nodes(site, "--format=markdown") == 1
-    assert "| n07 | 2 | -8.0 % | 0.6 % | 2026-10-03 | 2 | slow |" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("asked", "code", "sentence"),
     [
@@ -98,17 +93,6 @@ def test_the_runs_of_a_users_nodes_are_shown_with_their_limits(site: Path, capsy
     started = visit(0, "n07", 1.0, hour=22.1).time_s
     assert first.split()[:3] == ["n07", *minute(started).split()]
     assert "-7.1 %  -3.0 %  11 other nodes of that night  2026-10-02  each-0" in first
-
-
-def test_a_node_that_was_slow_often_is_fit_with_a_reason(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer = HistoryWriter(site / "history")
-    for envelope in [visit(3, "n07", 92.0), visit(4, "n07", 100.0)]:
-        writer.write(envelope, None)
-    assert nodes(site) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "n07 is fit because its last run was not slow: +0.0 % (limit 3.0 %); the median of its last 4 runs is "
-        "-7.5 %, and 3 of all its 4 runs were suspected"
-    )
 
 
 class Asked(Backend):
@@ -171,13 +155,6 @@ def test_a_users_job_is_looked_up(site: Path, capsys: pytest.CaptureFixture[str]
     )
     assert nodes(site, "--job=4712") == 2
     assert "--job 4712: Slurm knows no job 4712 (--nodes names its nodes instead" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("asked_scheduler")
-def test_a_misspelt_node_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert nodes(site, "--nodes=n07,n99") == 2
-    assert "the scheduler of eidf_a100 lists no node n99, and the history has no run there" in capsys.readouterr().err
-    assert nodes(site, "--nodes=n07,n13") == 1
 
 
 def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(

@@ -41,11 +41,11 @@ def sentence(**changes: float) -> str:
             "all of it in copies to the device (h2d 1.0 -> 4.8 ms per step); device step unchanged",
         ),
         ({"other_ms": 2.3}, "all of it in the rest of the loop; input and device step unchanged"),
-        ({"wait_ms": 4.0, "step_ms": 2.0}, "two thirds of it in waiting for data, a third in the device step"),
-        ({"step_ms": 9.0, "wait_ms": 1.0}, "nine tenths of it in the device step, a tenth in waiting for data"),
+        ({"wait_ms": 4.0, "step_ms": 2.0}, "67 % in waiting for data, 33 % in the device step"),
+        ({"step_ms": 9.0, "wait_ms": 1.0}, "90 % in the device step, 10 % in waiting for data"),
         (
             {"wait_ms": 2.0, "other_ms": 2.1},
-            "half of it in the rest of the loop, half in waiting for data; device step unchanged",
+            "51 % in the rest of the loop, 49 % in waiting for data; device step unchanged",
         ),
         (
             {"wait_ms": 5.0, "step_ms": 3.0, "h2d_ms": 2.0},

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reporting.gate.verdict import Kind
+from reporting.phrases import spaced
 from reporting.report.charts.flags import Flag, flags
 from reporting.report.charts.markup import described, joined, path, safe, words
 from reporting.report.charts.prose import night_text, number, prose
@@ -92,7 +93,7 @@ def trend(
 
 
 def _described(test: TestReport, series: SeriesReport) -> str:
-    metric = series.metric.replace("_", " ")
+    metric = spaced(series.metric)
     unit = f" in {series.unit}" if series.unit else ""
     counts = Counter(point.condition for point in series.points)
     runs = ", ".join(f"{counts[condition]} {condition}" for condition in Condition if counts[condition])

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
+from reporting.phrases import counted, spaced
 from reporting.report.charts.bars import UNMEASURED, bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import STYLE
@@ -144,7 +145,7 @@ def _environment() -> jinja2.Environment:
         hours=words.hours,
         short_day=night_text,
         moment=words.moment,
-        spaced=words.spaced,
+        spaced=spaced,
         typeset=prose,
         whole_verdict=whole_verdict,
         breakable=words.breakable,
@@ -158,7 +159,7 @@ def _environment() -> jinja2.Environment:
         MISSING=MISSING,
         UNMEASURED=UNMEASURED,
         ago=words.ago,
-        counted=words.counted,
+        counted=counted,
         nights_between=words.nights_between,
         episodes_of=episodes_of,
         flags=flags,

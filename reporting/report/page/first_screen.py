@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from reporting.phrases import counted
 from reporting.report.data import Condition, Incident, ReportData, TestReport
-from reporting.report.page.words import counted, labels_of
+from reporting.report.page.words import labels_of
 
 SHOWN = 3
 NAMED = 3

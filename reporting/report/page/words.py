@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
+from reporting.phrases import counted
 from reporting.report.charts.prose import MINUS, MISSING, NARROW, night_text
 from reporting.report.data import Condition, SeriesReport, TestReport
 
@@ -53,11 +54,6 @@ def hours(value: float) -> str:
     if value >= 10 or value <= 0:
         return f"{value:.0f}"
     return "under 0.001" if value < 0.001 else f"{value:#.2g}".removesuffix(".")
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 test`, `3 tests`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def moment(iso: str) -> str:
@@ -105,8 +101,3 @@ def breakable(name: str) -> Markup:
     """A name that may be broken after its underscores and hyphens."""
     pieces = [escape(piece) for piece in re.split(r"(?<=[_-])", str(visible(name)))]
     return Markup("<wbr>").join(pieces)
-
-
-def spaced(name: str) -> str:
-    """`effective throughput` of `effective_throughput`."""
-    return name.replace("_", " ")
