@@ -29,7 +29,7 @@ from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
 if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
-    from platforms.schedulers.work_dir.listing import LiveJobs
+    from platforms.schedulers.work_dir import LiveJobs
 
 STATUS_LIMIT_S = 90.0  # longer than supervisor_client.inspect_job takes to end what a killed supervisor left
 CANCEL_LIMIT_S = supervisor_client.CANCEL_LIMIT_S + 2 * supervisor.KILL_S + 30.0
@@ -93,9 +93,9 @@ class SshBackend(Backend):
         return machine_draft.draft_alone(request)
 
     def live_jobs(self) -> LiveJobs:
-        from platforms.schedulers.work_dir import listing
+        from platforms.schedulers import work_dir
 
-        return listing.SUPERVISORS
+        return work_dir.SUPERVISORS
 
     def doctor_steps(self, visit: Visit) -> Sequence[Step]:
         return (*super().doctor_steps(visit), ("supervisor", supervisor_runs))

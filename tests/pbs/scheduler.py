@@ -25,7 +25,7 @@ from platforms.job import AwayError, JobSpec, MachineError, State, Status, Submi
 from platforms.schedulers import Backend, Scheduler, log_file, script, staging
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.job_spec import check_nodes
-from platforms.schedulers.work_dir.listing import LiveJobs
+from platforms.schedulers.work_dir import LiveJobs
 
 LIMIT_S = 60.0  # of one command on the login node
 CANCEL_LIMIT_S = 60.0

@@ -24,7 +24,7 @@ from platforms.schedulers.slurm.rows import (
     squeue_rows,
     unix_time,
 )
-from platforms.schedulers.work_dir.listing import LiveJobs
+from platforms.schedulers.work_dir import LiveJobs
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
