@@ -25,6 +25,7 @@ from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, 
 from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, staging, supervisor, supervisor_client
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
+from platforms.transports import file_transfer
 
 if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
@@ -198,7 +199,7 @@ class SshScheduler:
         if record is not None and record["log_bytes"] in (None, offset):
             return b""
         try:
-            content = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
+            content = file_transfer.get(self._transport, path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
             return b""
         chunk = log_file.new_bytes(content, known, path)
@@ -268,7 +269,7 @@ class SshScheduler:
         stdin = json.dumps(request).encode()
         result = self._transport.run(argv, input=stdin, timeout_s=limit_s)
         if result.exit_code in NOT_THERE:
-            self._transport.put(content, path)
+            file_transfer.put(self._transport, content, path)
             result = self._transport.run(argv, input=stdin, timeout_s=limit_s)
         if result.exit_code != 0:
             raise self._client_error(action, result)
