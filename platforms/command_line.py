@@ -29,6 +29,7 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: pytest --resume=RUN --wait=0, which brings logs and results as far as they are written; "
         "python -m platforms logs -f JOB shows one log"
     ),
+    ("python -m platforms", "cancel", "--platform"): "cancel RUN ends the jobs on every platform that answers",
     ("python -m platforms", "prune", "--run"): "touch runs/RUN/pinned keeps a run; prune --dry-run shows what goes",
     ("python -m platforms", "prune", "--live"): "type: python -m platforms cancel RUN",
     ("python -m platforms", "prune", "--older-than"): "type: python -m platforms prune NAME --keep-days=N",

@@ -17,7 +17,7 @@ from pathlib import Path
 from platforms import checkout
 from platforms.commands import find_run
 from platforms.commands.find_run import TypedOptions
-from platforms.commands.job_records import RecordedJob, SchedulerPool, on_platforms, recorded_jobs
+from platforms.commands.job_records import RecordedJob, SchedulerPool, recorded_jobs
 from platforms.commands.log_reading import FIRST_S, PAUSE_S, QUIET_S
 from platforms.config.schema import Platform
 from platforms.job import BenchError, RefusedError, State, Status
@@ -35,7 +35,6 @@ NEVER_SUBMITTED = "it was never submitted"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run that its session has left unfinished, or latest")
-    parser.add_argument("--platform", action="append", metavar="NAME", help="only its jobs there (repeatable)")
     find_run.add_runs_dir(parser)
 
 
@@ -50,8 +49,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"run {run_id} had ended before: it has nothing left to cancel")
         return 0
     _refuse_living(run_id, sessions)
-    all_jobs = [job for job in recorded_jobs(runs, run_id) if job.open]
-    jobs = on_platforms(all_jobs, options.platform, run_id)
+    jobs = [job for job in recorded_jobs(runs, run_id) if job.open]
     _refuse_unwritable([session.path.parent for session in sessions])
     _refuse_unwritable([job.folder for job in jobs if job.folder.exists()])
     with _taken_over(runs / run_id, sessions) as journals:
@@ -63,16 +61,13 @@ def main(options: argparse.Namespace) -> int:
             if not _cancel_on(schedulers, name, [job for job in jobs if job.platform == name], journals):
                 left = True
         unsure = [job.name for job in jobs if job.unsure]
-        elsewhere = len(all_jobs) - len(jobs)
         if unsure:
             print(
                 f"it is not known whether these were submitted: {', '.join(unsure)}; {typed.resume(run_id)} finds out"
             )
-        if elsewhere:
-            print(f"{elsewhere} jobs elsewhere are left alone: run {run_id} is not finished")
         if left:
             print(f"run {run_id} has not ended: {typed.command(f'cancel {run_id}')} tries again")
-        if not (left or unsure or elsewhere):
+        if not (left or unsure):
             while journals:  # what is not closed here is closed as unfinished
                 journals.popitem()[1].end(session_history.DONE)
             print(f"run {run_id} has ended; logs and results are in {runs / run_id}")
