@@ -107,7 +107,7 @@ def host_name(transport: transports.Transport) -> str:
     result = transport.run(["uname", "-n"], timeout_s=STATUS_LIMIT_S)
     name = result.stdout.decode(errors="replace").strip()
     if result.exit_code or not name:
-        errors = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
+        errors = result.error_text
         raise RefusedError(f"{transport.where}: it does not say its name: {transport.typed('uname -n')}: {errors}")
     return name
 

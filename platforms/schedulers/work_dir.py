@@ -16,7 +16,6 @@ from platforms.rundir.retention import DAY_S, Leftover
 from platforms.transports import CommandResult
 
 LIMIT_S = 600.0  # a parallel file system may take minutes for ten thousand folders
-MOST = 1000  # folders that one command removes: a script of more is too long for some systems
 JOB = re.compile(r"[a-z0-9][a-z0-9-]*-k[a-z2-7]{7}")
 # A job without an exit file may wait in the queue of another cluster that shares the work_dir, so it stays this long.
 SILENT_S = 30 * DAY_S
@@ -121,33 +120,31 @@ class WorkDir:
             return []
         if result.exit_code == 4:
             raise RefusedError(
-                f"{self.where} cannot be listed, so nothing is removed: {_error_text(result)}; is its file system "
+                f"{self.where} cannot be listed, so nothing is removed: {result.error_text}; is its file system "
                 "mounted there, and is it ours?"
             )
         live_lines, asked, rest = result.stdout.decode(errors="replace").rpartition("asked ")
         if result.exit_code != 0 or not asked:
-            raise AwayError(f"{self.where} cannot be listed: {_error_text(result)}")
+            raise AwayError(f"{self.where} cannot be listed: {result.error_text}")
         exit_code, _, listing = rest.partition("\n")
         if exit_code != "0":
             raise RefusedError(
-                f"{self.where}: it is not known which jobs live, so nothing is removed: {_error_text(result)}"
+                f"{self.where}: it is not known which jobs live, so nothing is removed: {result.error_text}"
             )
         return self._leftovers(self._live_states(live_lines), listing.split("\0"))
 
     def remove(self, leftovers: Sequence[Leftover]) -> list[str]:
         """Remove folders. Returns a sentence for each that stays. Raises AwayError."""
-        problems = []
-        for start in range(0, len(leftovers), MOST):
-            names = [leftover.name for leftover in leftovers[start : start + MOST]]
-            script = _REMOVE_SCRIPT.format(
-                work_dir=shlex.quote(self._folder), names=" ".join(names), found_s=self._found_s
-            )
-            result = self._run(script)
-            *lines, last = result.stdout.decode(errors="replace").splitlines() or [""]
-            if last != "done":
-                raise AwayError(f"{self.where}: not everything was looked at: {_error_text(result)}")
-            problems += [f"{self._folder}/jobs/{line}" for line in lines]
-        return problems
+        script = _REMOVE_SCRIPT.format(
+            work_dir=shlex.quote(self._folder),
+            names=" ".join(leftover.name for leftover in leftovers),
+            found_s=self._found_s,
+        )
+        result = self._run(script)
+        *lines, last = result.stdout.decode(errors="replace").splitlines() or [""]
+        if last != "done":
+            raise AwayError(f"{self.where}: not everything was looked at: {result.error_text}")
+        return [f"{self._folder}/jobs/{line}" for line in lines]
 
     def _run(self, script: str) -> CommandResult:
         return self._transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
@@ -187,9 +184,3 @@ class WorkDir:
                     leftover = replace(leftover, stays=f"no exit file: at least {SILENT_S / DAY_S:g} days")
             leftovers.append(leftover)
         return leftovers
-
-
-def _error_text(result: CommandResult) -> str:
-    """What a command wrote to standard error, in one line."""
-    text = result.stderr.decode(errors="replace").strip().replace("\n", "; ")
-    return text or f"exit code {result.exit_code}"

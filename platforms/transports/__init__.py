@@ -35,6 +35,12 @@ class CommandResult:
     stdout: bytes
     stderr: bytes
 
+    @property
+    def error_text(self) -> str:
+        """What the command wrote to standard error, in one line."""
+        message = self.stderr.decode(errors="replace").strip()
+        return message.replace("\n", "; ") or f"exit code {self.exit_code}"
+
 
 class Transport(Protocol):
     """One way to reach one machine. Add a module with such a class, and one line to TRANSPORTS.

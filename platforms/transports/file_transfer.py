@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from platforms.job import AwayError, RefusedError
-from platforms.transports import CommandResult, MissingFile, Transport
+from platforms.transports import MissingFile, Transport
 
 MINUTE_S = 60.0
 SLOWEST = 1e6  # bytes/s: a transfer may take a minute longer than it needs at this speed
@@ -39,7 +39,7 @@ def put(transport: Transport, content: bytes, path: str) -> None:
     if result.exit_code != 0:
         folder = shlex.quote(str(file.parent))
         look = transport.typed(f"df -h {folder}; ls -ld {folder}")
-        raise RefusedError(f"{transport.where}: {path} cannot be written: {_error_text(result)} (look with: {look})")
+        raise RefusedError(f"{transport.where}: {path} cannot be written: {result.error_text} (look with: {look})")
 
 
 def get(transport: Transport, path: str, offset: int = 0, limit: int | None = None) -> bytes:
@@ -58,7 +58,7 @@ def get(transport: Transport, path: str, offset: int = 0, limit: int | None = No
         return result.stdout
     if b"No such file or directory" in result.stderr:
         raise MissingFile(f"{transport.where}: {path}: there is no such file")
-    raise RefusedError(f"{transport.where}: {path} cannot be read: {_error_text(result)}")
+    raise RefusedError(f"{transport.where}: {path} cannot be read: {result.error_text}")
 
 
 def existing(transport: Transport, paths: Sequence[str]) -> list[str]:
@@ -73,8 +73,3 @@ def existing(transport: Transport, paths: Sequence[str]) -> list[str]:
 
 def _limit_s(size: float) -> float:
     return MINUTE_S + size / SLOWEST
-
-
-def _error_text(result: CommandResult) -> str:
-    message = result.stderr.decode(errors="replace").strip()
-    return message.replace("\n", "; ") or f"exit code {result.exit_code}"

@@ -233,7 +233,7 @@ def ask_nodes(transport: Transport) -> dict[str, NodeRow]:
     script = f"{QUERY_PREAMBLE}sinfo --all --noheader --Node --format={shlex.quote(SINFO_FORMAT)}\n"
     result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     if result.exit_code != 0:
-        errors = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
+        errors = result.error_text
         raise AwayError(f"{transport.where}: sinfo cannot be asked for the nodes: {errors}")
     return sinfo_rows(result.stdout.decode(errors="replace"))
 
