@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platforms.commands import find_run
 from platforms.job import Outcome, RefusedError
-from platforms.rundir import job_json, run_archive, session_history, session_liveness
+from platforms.rundir import job_json, session_history, session_liveness
 from platforms.rundir.accepted_runs import read_accepted_runs
 from platforms.rundir.open_reds import read_open_reds
 from platforms.rundir.retention import Leftover
@@ -41,14 +41,6 @@ def named_runs(runs: Path, site: Path, history: Path) -> dict[str, str]:
 def find(runs: Path) -> list[Leftover]:
     """The folders of runs. Raises RefusedError where they cannot be listed."""
     return [_leftover(runs / name) for name in session_history.runs_with_sessions(runs)]
-
-
-def interrupted(runs: Path) -> list[str]:
-    """The runs whose removal an earlier prune began and did not finish."""
-    try:
-        return sorted(path.name for path in (runs / run_archive.GOING).iterdir())
-    except FileNotFoundError:
-        return []
 
 
 def needed_jobs(runs: Path, named: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from functools import partial
 from pathlib import Path
 
 from platforms import checkout
@@ -56,11 +57,11 @@ def _prune_runs(runs: Path, retention: Retention, named: dict[str, str], options
         raise RefusedError(find_run.none_yet(runs))
     found = [retention.judge(leftover, named) for leftover in old_runs.find(runs)]
     going = [leftover.name for leftover in found if leftover.goes]
-    interrupted = old_runs.interrupted(runs)
+    interrupted = run_archive.interrupted(runs)
     print(f"{runs}: {retention}; `touch {runs}/RUN/{old_runs.PINNED}` keeps one for ever")
     print_indented(leftover_table(found, f"goes into {run_archive.OLD}/"))
     print_indented(
-        f"{printable(name)}  an earlier prune was ended while it removed this: goes on" for name in interrupted
+        f"{printable(path.name)}  an earlier prune was ended while it removed this: goes on" for path in interrupted
     )
     if not (going or interrupted):
         print("nothing is old enough to go")
@@ -71,9 +72,11 @@ def _prune_runs(runs: Path, retention: Retention, named: dict[str, str], options
     with run_archive.exclusive(runs) as why_no_lock:
         if why_no_lock:
             print(f"{why_no_lock}: let no other prune work in {runs} at the same time")
-        for name in (*interrupted, *going):
+        steps = [partial(_finish, runs, path) for path in interrupted]
+        steps += [partial(_archive, runs, name) for name in going]
+        for step in steps:
             try:
-                _archive(runs, name, interrupted=name in interrupted)
+                step()
             except BenchError as error:
                 problems.append(str(error))
     latest = runs / find_run.LATEST
@@ -83,16 +86,19 @@ def _prune_runs(runs: Path, retention: Retention, named: dict[str, str], options
     return print_errors(problems)
 
 
-def _archive(runs: Path, name: str, *, interrupted: bool) -> None:
-    """Archive a run and remove its folder, or finish what an earlier prune began. Raises BenchError."""
-    if interrupted:
-        archive = run_archive.finish_interrupted(runs, name)
-    else:
-        archive = run_archive.archive_run(runs, name, old_runs.why_needed)
+def _archive(runs: Path, name: str) -> None:
+    """Archive a run and remove its folder. Raises BenchError."""
+    archive = run_archive.archive_run(runs, name, old_runs.why_needed)
+    print(f"{printable(name)} -> {archive}", flush=True)
+
+
+def _finish(runs: Path, going: Path) -> None:
+    """Finish the removal of a run that an earlier prune began. Raises BenchError."""
+    archive = run_archive.finish_interrupted(runs, going)
     if archive is None:
-        print(f"{printable(name)}: back in its place: no archive has it all", flush=True)
+        print(f"{printable(going.name)}: back in its place: no archive has it all", flush=True)
     else:
-        print(f"{printable(name)} -> {archive}", flush=True)
+        print(f"{printable(going.name)} -> {archive}", flush=True)
 
 
 def _prune_platform(

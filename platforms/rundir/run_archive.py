@@ -1,19 +1,18 @@
 """Packs the folder of an old run into runs/old/<run id>.tar.gz, and removes it. `prune` calls this.
 
 A prune that is killed loses nothing. It writes a draft of the archive; then it moves the folder to runs/.going, where
-no session finds it, gives the archive its name, and removes the folder. The next prune goes on with what lies there.
+no session finds it, gives the archive its name, and removes the folder. The folder lies in .going below the name of its
+archive. So the next prune knows of a folder there whether an archive has it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import re
 import shutil
 import stat
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from platforms.rundir import locks
 
 OLD = "old"
 GOING = ".going"
-CHUNK = 1 << 20  # bytes
-SAME_TIME_S = 1e-3  # an archive writes a time as a decimal fraction
 
 
 class Busy(BenchError):
@@ -68,20 +65,23 @@ def archive_run(runs: Path, name: str, why_needed: Callable[[Path], str]) -> Pat
         RefusedError: the folder cannot be read, archived or removed; the message says where it is now.
         Busy: the folder was changed meanwhile, and stays.
     """
-    going = runs / GOING / name
+    archive = _unused_name(runs / OLD, name)
+    going = runs / GOING / archive.name / name
     draft = runs / OLD / f".{name}.{os.getpid()}.draft"
     try:
         try:
+            before = _snapshot(runs / name)
             _write(draft, runs / name)
-            going.parent.mkdir(exist_ok=True)
+            going.parent.mkdir(parents=True, exist_ok=True)
             (runs / name).rename(going)  # from now on no session can begin in it
         except (OSError, tarfile.TarError) as error:
             raise RefusedError(f"{printable(name)} stays as it is: {error}") from None
-        change = _difference(draft, going) or why_needed(going)
+        change = why_needed(going)
+        if _snapshot(going) != before:
+            change = "its files have changed"
         if change:
-            _put_back(runs, name)
+            _put_back(runs, going)
             raise Busy(f"{printable(name)} stays: a process has begun to work on it ({change})")
-        archive = _unused_name(runs / OLD, name)
         draft.rename(archive)
         atomic_file.sync_folder(runs / OLD)
     finally:
@@ -90,7 +90,12 @@ def archive_run(runs: Path, name: str, why_needed: Callable[[Path], str]) -> Pat
     return archive
 
 
-def finish_interrupted(runs: Path, name: str) -> Path | None:
+def interrupted(runs: Path) -> list[Path]:
+    """The folders in runs/.going that a killed prune has left there."""
+    return sorted((runs / GOING).glob("*/*"))
+
+
+def finish_interrupted(runs: Path, going: Path) -> Path | None:
     """Go on with a folder that a killed prune has left in runs/.going.
 
     Returns:
@@ -99,13 +104,12 @@ def finish_interrupted(runs: Path, name: str) -> Path | None:
     Raises:
         RefusedError: it can be neither removed nor put back.
     """
-    going = runs / GOING / name
-    for archive in archives(runs, name):
-        if not _difference(archive, going):
-            _remove_folder(going, archive)
-            return archive
-    _put_back(runs, name)
-    return None
+    archive = runs / OLD / going.parent.name
+    if not archive.exists():
+        _put_back(runs, going)
+        return None
+    _remove_folder(going, archive)
+    return archive
 
 
 def archives(runs: Path, name: str) -> list[Path]:
@@ -117,13 +121,14 @@ def archives(runs: Path, name: str) -> list[Path]:
         return []
 
 
-def _put_back(runs: Path, name: str) -> None:
+def _put_back(runs: Path, going: Path) -> None:
     """Move a folder from runs/.going back. Raises RefusedError if a new run has taken the name."""
-    going = runs / GOING / name
+    folder = runs / going.name
     try:
-        going.rename(runs / name)
+        going.rename(folder)
+        going.parent.rmdir()
     except OSError as error:
-        raise RefusedError(f"{going} holds what stood in {runs / name}, and cannot go back there: {error}") from None
+        raise RefusedError(f"{going} holds what stood in {folder}, and cannot go back there: {error}") from None
 
 
 def _remove_folder(going: Path, archive: Path) -> None:
@@ -134,7 +139,7 @@ def _remove_folder(going: Path, archive: Path) -> None:
                 # A job may leave folders that not even their owner may write to.
                 if not os.path.islink(folder) and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):  # noqa: PTH114
                     os.chmod(folder, stat.S_IRWXU)  # noqa: PTH101
-        shutil.rmtree(going)
+        shutil.rmtree(going.parent)
     except OSError as error:
         raise RefusedError(f"{archive} holds all of it, but {going} cannot be removed: {error}") from None
 
@@ -151,38 +156,15 @@ def _write(archive: Path, folder: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _difference(archive: Path, folder: Path) -> str:
-    """What in a folder is missing in its archive, or has another size or time; empty if nothing is.
-
-    The archive is read to its end, where its checksum stands.
-    """
-    members: dict[str, tarfile.TarInfo] = {}
-    try:
-        with gzip.open(archive) as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
-            for member in tar:
-                members[member.name] = member
-            while packed.read(CHUNK):
-                pass
-        for path, subfolders, files in os.walk(folder, onerror=_raise):
-            for name in (*subfolders, *files):
-                inside = os.path.join(path, name)  # noqa: PTH118 (not always text)
-                info = os.lstat(inside)
-                inside = os.path.relpath(inside, folder.parent)
-                if stat.S_ISSOCK(info.st_mode):  # tar knows none
-                    continue
-                if inside not in members:
-                    return f"{printable(inside)} is new"
-                if not stat.S_ISDIR(info.st_mode) and not _is_same(members[inside], info):
-                    return f"{printable(inside)} has changed"
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        return str(error)
-    return ""
-
-
-def _is_same(member: tarfile.TarInfo, info: os.stat_result) -> bool:
-    """Whether a file has the size and the time of its copy in an archive. A second hard link has no size there."""
-    same_time = abs(member.mtime - info.st_mtime) <= SAME_TIME_S
-    return same_time and (not member.isreg() or member.size == info.st_size)
+def _snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size and the time of the last change of every file and folder in a folder. Raises OSError."""
+    found = {}
+    for path, subfolders, files in os.walk(folder, onerror=_raise):
+        for name in (*subfolders, *files):
+            inside = os.path.join(path, name)  # noqa: PTH118 (not always text)
+            info = os.lstat(inside)
+            found[os.path.relpath(inside, folder)] = (info.st_size, info.st_mtime_ns)
+    return found
 
 
 def _raise(error: OSError) -> None:
