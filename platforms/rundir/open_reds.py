@@ -6,12 +6,11 @@ reporting/history writes them, and is not imported here: `prune` needs four keys
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from platforms.job import RefusedError
+from platforms.rundir.accepted_runs import read_files, unreadable
 
 STILL_WORSE = "acknowledged"  # a loss that people know of is no red, and has not ended either
 
@@ -30,7 +29,10 @@ def read_open_reds(history: Path) -> dict[str, str]:
 
     A history that does not exist is empty. Raises RefusedError where one cannot be read: any run may be named there.
     """
-    judged = sorted(each for path in _files(history) for each in _judged(path))
+    judged: list[_Judged] = []
+    for path, content in read_files(history, _has_verdicts):
+        judged += _judged(path, content)
+    judged.sort(key=lambda each: each.written_s)
     runs: dict[tuple[str, str], list[str]] = {}  # of each red, by test and metric
     for each in judged:
         for metric, verdict in each.verdicts.items():
@@ -41,33 +43,18 @@ def read_open_reds(history: Path) -> dict[str, str]:
     return {run_id: test for (test, _metric), run_ids in runs.items() for run_id in run_ids}
 
 
-def _files(history: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            raise _unreadable(Path(error.filename), str(error.strerror))
-
-    for folder, _folders, names in os.walk(history, onerror=refuse):
-        for name in names:
-            if name.endswith(".jsonl") and not name.endswith(".runs.jsonl"):
-                yield Path(folder, name)
+def _has_verdicts(name: str) -> bool:
+    return name.endswith(".jsonl") and not name.endswith(".runs.jsonl")
 
 
-def _judged(path: Path) -> Iterator[_Judged]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise _unreadable(path, str(error.strerror)) from None
+def _judged(path: Path, content: bytes) -> Iterator[_Judged]:
+    lines = content.split(b"\n")
     for number, line in enumerate(lines[:-1], 1):  # what follows the last end of a line is torn, or being written now
         if b'"verdicts"' not in line:
             continue
         try:
-            content = json.loads(line)
-            if content["verdicts"]:
-                test, run_id = str(content["test"]), str(content["run_id"])
-                yield _Judged(float(content["written_s"]), test, run_id, dict(content["verdicts"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise _unreadable(Path(f"{path}:{number}"), repr(error)) from None
-
-
-def _unreadable(path: Path, why: str) -> RefusedError:
-    return RefusedError(f"{path}: cannot be read, and may name runs that must stay: {why}")
+            keys = json.loads(line)
+            verdicts = {metric: dict(verdict) for metric, verdict in keys["verdicts"].items()}
+            yield _Judged(float(keys["written_s"]), str(keys["test"]), str(keys["run_id"]), verdicts)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise unreadable(f"{path}:{number}", repr(error)) from None
