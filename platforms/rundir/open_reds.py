@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from platforms.rundir.accepted_runs import read_files, unreadable
 
-STILL_WORSE = "acknowledged"  # a loss that people know of is no red, and has not ended either
+# The verdicts that end a red. A loss that people know of (acknowledged) is no red and has not ended, and a run that is
+# in doubt (blind, suspect, transient) says nothing of it.
+ENDING = ("ok", "faster", "learning")
 
 
 class _Judged(NamedTuple):
@@ -38,7 +40,7 @@ def read_open_reds(history: Path) -> dict[str, str]:
         for metric, verdict in each.verdicts.items():
             if verdict.get("red"):
                 runs.setdefault((each.test, metric), []).append(each.run_id)
-            elif verdict.get("kind") != STILL_WORSE:
+            elif verdict.get("kind") in ENDING:
                 runs.pop((each.test, metric), None)
     return {run_id: test for (test, _metric), run_ids in runs.items() for run_id in run_ids}
 

@@ -196,7 +196,9 @@ def red(runs: Path) -> None:
 
 def red_and_acknowledged(runs: Path) -> None:
     make(runs, "it", 400)
-    judged(runs, ("it", "rate", True, "drifted"), ("later", "rate", False, "acknowledged"))
+    judged(
+        runs, ("it", "rate", True, "drifted"), ("later", "rate", False, "acknowledged"), ("x", "rate", False, "blind")
+    )
 
 
 STAYS: dict[str, tuple[Callable[[Path], object], str]] = {
