@@ -127,11 +127,10 @@ def _prune_platform(
 
 def _named_runs(runs: Path, site: Path, settings: Site, options: argparse.Namespace) -> dict[str, str]:
     """The runs that answers and open reds name. Raises RefusedError where these cannot be read."""
-    default = site / "history"
-    history = site / Path(settings.history or default).expanduser()
+    history = site / Path(settings.history or "history").expanduser()
     if options.history is not None:
         history = Path(options.history).expanduser()
-    if not history.is_dir() and history != default:
+    if not history.is_dir() and history != site / "history":  # the first session makes that one
         raise RefusedError(f"there is no history {history}, which names the runs that are red: is it mounted?")
     return old_runs.named_runs(runs, site, history)
 

@@ -244,6 +244,13 @@ def test_a_run_goes_once_its_test_is_no_longer_red(runs: Path) -> None:
     assert not (runs / "it").exists()
 
 
+def test_the_site_may_be_a_relative_path(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(runs, "it", 400)
+    monkeypatch.chdir(runs.parent.parent)
+    assert main(["prune", "--yes", f"--runs-dir={runs}", f"--site={runs.parent.name}"]) == 0
+    assert not (runs / "it").exists()
+
+
 @pytest.mark.parametrize("damage", ["no JSON", "no run", "no verdict", "folder", "history of site.yaml", "--history"])
 def test_no_run_goes_while_the_history_cannot_be_read(
     runs: Path, damage: str, capsys: pytest.CaptureFixture[str]
