@@ -164,7 +164,8 @@ def _job_of(record: RecordedJob, platform: Platform) -> Job:
     """The runner's job, rebuilt from its folder. Raises RefusedError."""
     submission = job_json.read_json(record.folder / "submitted.json")
     job_folder.make_folder(record.folder)
-    status, submitted_s = Status(State.QUEUED), None
+    status = Status(State.QUEUED)
+    submitted_s = None
     if record.submitted is not None:
         submitted_s = record.submitted.submitted_s
         status = Status(State.SUBMITTED, submitted_s=submitted_s)

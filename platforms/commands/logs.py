@@ -197,7 +197,7 @@ class TakenOverMeanwhile(BenchError):
 
 
 def refuse_taken_over(job: RecordedJob, typed: TypedOptions) -> None:
-    """Raise TakenOverMeanwhile when a session has taken over, and BrokenPipeError when nobody reads our output."""
+    """Raise TakenOverMeanwhile when a session has taken over, and BrokenPipeError when our output is closed."""
     _refuse_closed_output()
     taken_by = session_history.read_successor(job.session.path)
     if taken_by is not None:

@@ -17,7 +17,7 @@ from platforms.rundir.accepted_runs import read_files, unreadable
 ENDING = ("ok", "faster", "learning")
 
 
-class _Judged(NamedTuple):
+class _RunVerdicts(NamedTuple):
     """What the gate said of one run of a test, by metric. `written_s` is in Unix seconds."""
 
     written_s: float
@@ -31,7 +31,7 @@ def read_open_reds(history: Path) -> dict[str, str]:
 
     A history that does not exist is empty. Raises RefusedError where one cannot be read: any run may be named there.
     """
-    judged: list[_Judged] = []
+    judged: list[_RunVerdicts] = []
     for path, content in read_files(history, _has_verdicts):
         judged += _judged(path, content)
     judged.sort(key=lambda each: each.written_s)
@@ -49,7 +49,7 @@ def _has_verdicts(name: str) -> bool:
     return name.endswith(".jsonl") and not name.endswith(".runs.jsonl")
 
 
-def _judged(path: Path, content: bytes) -> Iterator[_Judged]:
+def _judged(path: Path, content: bytes) -> Iterator[_RunVerdicts]:
     lines = content.split(b"\n")
     for number, line in enumerate(lines[:-1], 1):  # what follows the last end of a line is torn, or being written now
         if b'"verdicts"' not in line:
@@ -57,6 +57,6 @@ def _judged(path: Path, content: bytes) -> Iterator[_Judged]:
         try:
             keys = json.loads(line)
             verdicts = {metric: dict(verdict) for metric, verdict in keys["verdicts"].items()}
-            yield _Judged(float(keys["written_s"]), str(keys["test"]), str(keys["run_id"]), verdicts)
+            yield _RunVerdicts(float(keys["written_s"]), str(keys["test"]), str(keys["run_id"]), verdicts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise unreadable(f"{path}:{number}", repr(error)) from None
