@@ -14,6 +14,10 @@ from types import ModuleType
 
 from platforms.job import BenchError, RefusedError
 
+_OTHER_NAMESPACE = (
+    "of a test with a place of its own, delete by name what has ended in: "
+    "kubectl get jobs,pods --selector=hpc-ml-bench/platform=NAME"
+)
 # What is gone, and what to type in its place: answered for one release. An entry names the program, the command and, if
 # only that is gone, the option.
 GONE: Mapping[tuple[str, ...], str] = {
@@ -25,6 +29,13 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: pytest --resume=RUN --wait=0, which brings logs and results as far as they are written; "
         "python -m platforms logs -f JOB shows one log"
     ),
+    ("python -m platforms", "cancel", "--platform"): "cancel RUN ends the jobs on every platform that answers",
+    ("python -m platforms", "prune", "--run"): "touch runs/RUN/pinned keeps a run; prune --dry-run shows what goes",
+    ("python -m platforms", "prune", "--live"): "type: python -m platforms cancel RUN",
+    ("python -m platforms", "prune", "--older-than"): "type: python -m platforms prune NAME --keep-days=N",
+    ("python -m platforms", "prune", "--kubeconfig"): _OTHER_NAMESPACE,
+    ("python -m platforms", "prune", "--context"): _OTHER_NAMESPACE,
+    ("python -m platforms", "prune", "--namespace"): _OTHER_NAMESPACE,
     ("python -m reporting", "aa"): (
         "type: python -m reporting power; its line `replayed` is the gate on the centre's own nights in shuffled order"
     ),
@@ -129,7 +140,7 @@ def run(program: Program, arguments: Sequence[str] | None = None) -> int:
 
 def _refuse_what_is_gone(typed: str, words: Sequence[str]) -> None:
     for (program, command, *option), instead in GONE.items():
-        if typed == program and words[:1] == [command] and set(option) <= set(words):
+        if typed == program and words[:1] == [command] and set(option) <= {word.partition("=")[0] for word in words}:
             raise RefusedError(f"`{' '.join([program, command, *option])}` is gone; {instead}")
 
 

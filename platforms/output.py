@@ -28,7 +28,8 @@ def leftover_table(leftovers: Sequence[Leftover], action: str) -> list[str]:
     for leftover in listed:
         name = printable(leftover.name)
         fate = f"stays: {printable(leftover.stays)}" if leftover.stays else action
-        lines.append(f"{name:<{width}}  {format_age(leftover.age_s):>8}  {format_size(leftover.size_bytes):>7}  {fate}")
+        size = "-" if leftover.size_bytes is None else format_size(leftover.size_bytes)
+        lines.append(f"{name:<{width}}  {format_age(leftover.age_s):>8}  {size:>7}  {fate}")
     young = len(leftovers) - len(listed)
     if young:
         lines.append(f"{young} younger ones stay")

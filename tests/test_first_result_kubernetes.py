@@ -101,8 +101,9 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
         lambda: not any(map(newcomer.find_objects, ("pods", "jobs", "services", "secrets")))
     )  # owned: by and by
     for name in ("jobs", "pods"):
-        said = newcomer.run("platforms", "prune", name, "--yes")
-    assert f"nothing of {name} is left there" in said
+        said = newcomer.run("platforms", "prune", name, "--yes", "--keep-days=0")
+        assert "nothing is old enough to go" in said
+        assert "stays:" not in said
 
 
 def prepared(newcomer: Newcomer) -> Path:
@@ -234,7 +235,8 @@ def test_each_benchmark_as_each_kind(trainer: Trainer) -> None:
         said = trainer.run("platforms", "doctor", trainer.named("pod"), "--node", f"--runs-dir={trainer.runs}")
         assert not re.findall("^failed ", said, re.MULTILINE), said
         trainer.trains("", *all_of(trainer))
-        assert "is left there" in trainer.run("platforms", "prune", trainer.named("job"), "--yes")
+        said = trainer.run("platforms", "prune", trainer.named("job"), "--yes", "--keep-days=0")
+        assert "nothing is old enough to go" in said
     finally:
         trainer.stage.admin.delete("persistentvolumeclaims", claim)
 

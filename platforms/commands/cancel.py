@@ -1,8 +1,7 @@
 """`python -m platforms cancel`: cancels what is left of a run, and keeps its results, without pytest.
 
-The command is a session of the run like any other, only without tests. It takes over the sessions that were left,
-writes down what it does, and fetches each job's log before it cancels the job. If it is killed half-way, it leaves what
-any killed session leaves: `cancel` or `pytest --resume` goes on with that.
+The command is a session of the run like any other, only without tests: it takes over the sessions that were left, and
+cancels their jobs as a session does. If it is killed half-way, `cancel` or `pytest --resume` goes on with what is left.
 """
 
 from __future__ import annotations
@@ -12,36 +11,30 @@ import os
 import pwd
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from platforms import checkout
 from platforms.commands import find_run
 from platforms.commands.find_run import TypedOptions
-from platforms.commands.job_records import RecordedJob, SchedulerPool, on_platforms, recorded_jobs
-from platforms.commands.log_reading import LogReading, LogsReader
+from platforms.commands.job_records import RecordedJob, SchedulerPool, recorded_jobs
+from platforms.commands.log_reading import FIRST_S, PAUSE_S, QUIET_S
 from platforms.config.schema import Platform
 from platforms.job import BenchError, RefusedError, State, Status
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
 from platforms.rundir.session_journal import Journal
-from platforms.runner import messages
-from platforms.runner.contact import Contact
-from platforms.runner.finalizer import Finalizer
 from platforms.runner.live_job import Job, journal_entry
-from platforms.runner.slots import Slots
+from platforms.runner.platform_queue import PlatformQueue
+from platforms.runner.workers import InlinePool
 
+# Not the words of a session that is ended: `pytest --resume` begins again what that one has ended.
 CANCELLED_BY_US = "`python -m platforms cancel` ended it"
 NEVER_SUBMITTED = "it was never submitted"
-# A scheduler may take so long to say how cancelled jobs ended: Slurm's accounting lags behind.
-SETTLE_S = 90.0
-SETTLE_POLL_S = 1.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run that its session has left unfinished, or latest")
-    parser.add_argument("--platform", action="append", metavar="NAME", help="only its jobs there (repeatable)")
     find_run.add_runs_dir(parser)
 
 
@@ -56,32 +49,29 @@ def main(options: argparse.Namespace) -> int:
         print(f"run {run_id} had ended before: it has nothing left to cancel")
         return 0
     _refuse_living(run_id, sessions)
-    all_jobs = [job for job in recorded_jobs(runs, run_id) if job.open]
-    jobs = on_platforms(all_jobs, options.platform, run_id)
+    jobs = [job for job in recorded_jobs(runs, run_id) if job.open]
     _refuse_unwritable([session.path.parent for session in sessions])
     _refuse_unwritable([job.folder for job in jobs if job.folder.exists()])
     with _taken_over(runs / run_id, sessions) as journals:
         if journals is None:
             print(f"run {run_id}: another session has just gone on with it: {typed.command(f'jobs {run_id}')}")
             return 1
-        left: list[RecordedJob] = []
+        left = False
         for name in dict.fromkeys(job.platform for job in jobs):
-            left += _cancel_on(schedulers, name, [job for job in jobs if job.platform == name], journals)
+            if not _cancel_on(schedulers, name, [job for job in jobs if job.platform == name], journals):
+                left = True
         unsure = [job.name for job in jobs if job.unsure]
-        elsewhere = len(all_jobs) - len(jobs)
         if unsure:
             print(
                 f"it is not known whether these were submitted: {', '.join(unsure)}; {typed.resume(run_id)} finds out"
             )
-        if elsewhere:
-            print(f"{elsewhere} jobs elsewhere are left alone: run {run_id} is not finished")
         if left:
             print(f"run {run_id} has not ended: {typed.command(f'cancel {run_id}')} tries again")
-        if not (left or unsure or elsewhere):
+        if not (left or unsure):
             while journals:  # what is not closed here is closed as unfinished
                 journals.popitem()[1].end(session_history.DONE)
             print(f"run {run_id} has ended; logs and results are in {runs / run_id}")
-        return int(bool(left or unsure))
+        return int(left or bool(unsure))
 
 
 def _refuse_living(run_id: str, sessions: Sequence[SessionRecord]) -> None:
@@ -126,114 +116,66 @@ def _taken_over(run_folder: Path, sessions: Sequence[SessionRecord]) -> Iterator
 
 
 def _cancel_on(
-    schedulers: SchedulerPool, name: str, jobs: Sequence[RecordedJob], journals: Mapping[Path, Journal]
-) -> list[RecordedJob]:
-    """Cancel the jobs of one platform. Returns those that were not seen to be gone."""
+    schedulers: SchedulerPool, name: str, records: Sequence[RecordedJob], journals: Mapping[Path, Journal]
+) -> bool:
+    """Cancel the jobs of one platform as a session cancels its own. Returns whether all were seen to be gone."""
     try:
-        return _Cancellation(schedulers, name, jobs, journals).run()
-    except (BenchError, OSError) as error:
-        for job in jobs:
-            print(f"{job.name} on {name}: {error}", flush=True)
-        return list(jobs)
-
-
-class _Cancellation:
-    """Cancels the jobs of one platform as a session cancels its own: each gets its whole log and its run.json."""
-
-    def __init__(
-        self, schedulers: SchedulerPool, name: str, jobs: Sequence[RecordedJob], journals: Mapping[Path, Journal]
-    ) -> None:
         platform = schedulers.platform(name)
         scheduler = schedulers.scheduler(name)
-        self._scheduler = scheduler
-        self._poll_s = platform.poll_s
-        self._journals = journals
-        self._contact = Contact(platform, lambda _platform: scheduler, time.monotonic)
-        self._finalizer = Finalizer(self._contact, Slots(platform), None, lambda spec: False, time.monotonic, time.time)
-        self._finalizer.stopping = True  # no job begins again
-        self._jobs = {_job_of(record, platform): record for record in jobs if not record.unsure}
-
-    def run(self) -> list[RecordedJob]:
-        """Cancel the jobs. Returns those that were not seen to be gone. Raises BenchError."""
-        submitted: list[Job] = []
-        for job in self._jobs:
-            if job.submission is None:
-                end = replace(job.status, state=State.CANCELLED, reason=NEVER_SUBMITTED)
-                self._finalizer.guard(job, self._finalizer.finish, job, end)
-            else:
-                submitted.append(job)
-        statuses = self._fetch_logs(submitted)
-        for job in submitted:
-            status = job.merge_status(statuses[job], time.time())
-            if status.state.live:
-                job.set_status(status)
-            else:  # it has ended by itself meanwhile
-                self._finalizer.guard(job, self._finalizer.collect, job, status, patient=False)
-        left = self._cancel([job for job in submitted if not job.done and job.end is None])
-        for job in self._jobs:
-            if job.end is not None and not job.done:
-                left[job] = messages.unwritten(job.end.status, job.trouble)
-        for job, record in self._jobs.items():
-            self._journals[record.session.path].write_jobs([journal_entry(job)])
-            print(f"{job.spec.name} on {job.platform.name}: {left.get(job, job.status)}", flush=True)
-        return [self._jobs[job] for job in left]
-
-    def _fetch_logs(self, jobs: Sequence[Job]) -> dict[Job, Status]:
-        """Fetch the logs, which may vanish with the jobs. Returns the jobs' states. Raises BenchError."""
-        if not jobs:
-            return {}
-        log_in_folder = self._scheduler.log_in_folder
-        readings: dict[LogReading, Job] = {}
-        for job in jobs:
-            assert job.submission is not None
-            log = job.folder / "log"
-            offset = log.stat().st_size if log.exists() and not log_in_folder else 0
-            readings[LogReading(job.submission, offset)] = job
-        reader = LogsReader(self._scheduler, self._poll_s, follow=False)
-        for reading, chunk in reader.read(list(readings)):
-            if not log_in_folder:
-                job_folder.write_log_chunk(readings[reading].folder / "log", chunk, reading.offset - len(chunk))
-        return {job: reading.status or job.status for reading, job in readings.items()}
-
-    def _cancel(self, jobs: Sequence[Job]) -> dict[Job, str]:
-        """Cancel jobs. Returns those that were not seen to be gone, and why."""
-        if not jobs:
-            return {}
-        if any(journal.is_taken_over() for journal in self._journals.values()):
+        jobs = {_job_of(record, platform): record for record in records if not record.unsure}
+        worker = InlinePool().worker(name)
+        queue = PlatformQueue(platform, lambda _: scheduler, worker, None, lambda spec: True, time.monotonic, time.time)
+        _read_logs(queue, [job for job in jobs if job.submission is not None])
+        if any(journal.is_taken_over() for journal in journals.values()):
             raise RefusedError("another session has just gone on with it, so it was not cancelled")
-        began_s = time.time()
-        left = self._contact.cancel(jobs)
-        gone = [job for job in jobs if job not in left]
-        self._settle(gone)
-        self._finalizer.collect_cancelled(dict.fromkeys(gone, (State.CANCELLED, CANCELLED_BY_US)), began_s)
-        return left
+        queue.cancel([job for job in jobs if not job.done], ended=CANCELLED_BY_US, never=NEVER_SUBMITTED)
+        for job, record in jobs.items():
+            journals[record.session.path].write_jobs([journal_entry(job)])
+            print(f"{job.spec.name} on {name}: {job.status}", flush=True)
+    except (BenchError, OSError) as error:
+        for record in records:
+            print(f"{record.name} on {name}: {error}", flush=True)
+        return False
+    return all(job.done for job in jobs)
 
-    def _settle(self, jobs: Sequence[Job]) -> None:
-        """Wait until the scheduler says how the jobs ended: one may have ended by itself just before."""
-        deadline = time.monotonic() + SETTLE_S
-        while jobs and time.monotonic() < deadline:
-            try:
-                statuses = self._contact.statuses(jobs).values()
-            except BenchError:  # the jobs are gone in any case
-                return
-            if not any(status.state.live and not status.away for status in statuses):
-                return
-            time.sleep(SETTLE_POLL_S)
+
+def _read_logs(queue: PlatformQueue, jobs: Sequence[Job]) -> None:
+    """Finish jobs that have ended by themselves, and read the logs of the others if they vanish with them.
+
+    A scheduler that collects a log from many pods has it some time after it was first asked.
+    """
+    for job in jobs:
+        queue.slots.add(job)
+    queue.poll_and_submit()
+    if not queue.contact.scheduler.log_in_folder:
+        return
+    until_s = time.monotonic() + FIRST_S
+    while queue.slots.any_live and time.monotonic() < until_s:
+        for job in queue.slots.live:
+            offset = job.offset
+            with suppress(BenchError):  # it is cancelled all the same, and its result says what is missing
+                queue.contact.read_log(job)
+            if job.offset > offset:
+                until_s = time.monotonic() + QUIET_S
+        time.sleep(PAUSE_S)
 
 
 def _job_of(record: RecordedJob, platform: Platform) -> Job:
     """The runner's job, rebuilt from its folder. Raises RefusedError."""
     submission = job_json.read_json(record.folder / "submitted.json")
     job_folder.make_folder(record.folder)
-    state, submitted_s = State.QUEUED, None
+    status = Status(State.QUEUED)
+    submitted_s = None
     if record.submitted is not None:
-        state, submitted_s = State.SUBMITTED, record.submitted.submitted_s
+        submitted_s = record.submitted.submitted_s
+        status = Status(State.SUBMITTED, submitted_s=submitted_s)
     return Job(
         job_json.spec_from_submitted(record.name, record.test, record.platform, submission),
         platform,
         record.folder,
         record.attempt,
         submission=record.submitted,
-        status=Status(state, submitted_s=submitted_s),
+        status=status,
         asked_s=submitted_s,
+        recorded=True,
     )

@@ -1,8 +1,8 @@
 """`python -m platforms enable NAME…` and `disable NAME…`: edits `enabled:` of site.yaml and nothing else in it.
 
 A person wrote the file, with comments and an order of its own. So the commands do not write it again from its values:
-they insert and remove names at the positions that the YAML parser reports. They keep the result only if it has the old
-values and the new names. Where it has not (an alias, for example), they print the line that the person must write.
+they replace the list at the position that the YAML parser reports. They keep the result only if it has the old values
+and the new names. Where it has not (an alias), or a comment would be lost, they print the line that the person writes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -102,7 +101,7 @@ def write(site: Path, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Pa
         return path
     line = f"{KEY}: [{', '.join(after)}]"
     try:
-        edited = _edited(text, before, after)
+        edited = _edited(text, after)
     except yaml.YAMLError:  # an alias elsewhere refers to a name that was removed
         edited = None
     if edited is None or not _has_values(edited, text, after):
@@ -145,92 +144,29 @@ def _replace(path: Path, text: str) -> None:
     atomic_file.write_bytes(path, text.encode(), sync=True, mode=mode)
 
 
-# --- the text --------------------------------------------------------------------------------------------------------
-
-
-def _edited(text: str, before: Sequence[str], after: Sequence[str]) -> str | None:
-    """Replace the names in the text by those of `after`. Returns None for a text in another shape."""
+def _edited(text: str, names: Sequence[str]) -> str | None:
+    """The text with these names in place of its own. None for a shape that only a person can change."""
     root = yaml.compose(text, yaml.BaseLoader)  # the loader in Python: its marks count characters, not bytes
+    written = f" [{', '.join(names)}]"
+    line_end = "\r\n" if "\r\n" in text else "\n"
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
-        return _appended(text, after)
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        entries = []
+    elif isinstance(root, yaml.MappingNode) and not root.flow_style:
+        entries = [(key, value) for key, value in root.value if key.value == KEY]
+    else:
         return None
-    entries = [(key, value) for key, value in root.value if key.value == KEY]
     if not entries:
-        return _appended(text, after)
+        gap = "" if not text or text.endswith("\n") else line_end
+        return f"{text}{gap}{KEY}:{written}{line_end}"
     key, value = entries[0]
-    if isinstance(value, yaml.ScalarNode):
-        colon = text.index(":", key.end_mark.index) + 1
-        rest = value.end_mark.index if value.value else colon
-        return f"{text[:colon]} [{', '.join(after)}]{text[rest:]}"
-    for name in after:
-        if name not in before:
-            text = _insert(text, name)
-    for name in before:
-        if name not in after:
-            text = _remove(text, name)
-    return text
-
-
-def _appended(text: str, names: Sequence[str]) -> str:
-    end = _line_end(text)
-    gap = "" if not text or text.endswith("\n") else end
-    return f"{text}{gap}{KEY}: [{', '.join(names)}]{end}"
-
-
-def _insert(text: str, name: str) -> str:
-    """Insert a name after the last one."""
-    _, value = _entry(text)
-    if not value.value:
-        bracket = text.index("[", value.start_mark.index) + 1
-        return f"{text[:bracket]}{name}{text[bracket:]}"
-    last = value.value[-1].end_mark.index
-    if value.flow_style:
-        return f"{text[:last]}, {name}{text[last:]}"
-    line = _end_of_line(text, last)
-    gap = "" if text[:line].endswith("\n") else _line_end(text)
-    indent = " " * value.start_mark.column
-    return f"{text[:line]}{gap}{indent}- {name}{_line_end(text)}{text[line:]}"
-
-
-def _remove(text: str, name: str) -> str:
-    """Remove a name; if it has a line of its own, the comment on that line goes, too."""
-    key, value = _entry(text)
-    names = value.value
-    number = next(index for index, node in enumerate(names) if node.value == name)
-    node = names[number]
-    start = node.start_mark.index
-    stop = node.end_mark.index
-    line = text.rfind("\n", 0, start) + 1
-    end = _end_of_line(text, stop)
-    if not value.flow_style:
-        rest = f"{text[:line]}{text[end:]}"
-        if len(names) > 1:
-            return rest
-        colon = text.index(":", key.end_mark.index) + 1
-        return f"{rest[:colon]} []{rest[colon:]}"
-    before = text[line:start].strip()
-    after = text[stop:end].lstrip().removeprefix(",").strip()
-    has_own_line = not before and (not after or after.startswith("#"))
-    if has_own_line:
-        return f"{text[:line]}{text[end:]}"
-    if number + 1 < len(names):
-        return f"{text[:start]}{text[names[number + 1].start_mark.index :]}"
-    if number > 0:
-        start = names[number - 1].end_mark.index
-    return f"{text[:start]}{text[stop:]}"
-
-
-def _entry(text: str) -> tuple[yaml.ScalarNode, yaml.SequenceNode]:
-    """Parse the text, and find the key and its list in it."""
-    root: Any = yaml.compose(text, yaml.BaseLoader)
-    return next((key, value) for key, value in root.value if key.value == KEY)
-
-
-def _end_of_line(text: str, index: int) -> int:
-    """Find where the next line begins."""
-    return text.find("\n", index) + 1 or len(text)
-
-
-def _line_end(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
+    begin = text.index(":", key.end_mark.index) + 1
+    end = begin
+    if value.value:
+        # The mark behind a list without brackets is that of the next key.
+        has_brackets = isinstance(value, yaml.ScalarNode) or value.flow_style
+        end = value.end_mark.index if has_brackets else value.value[-1].end_mark.index
+    elif isinstance(value, yaml.SequenceNode):
+        end = value.end_mark.index
+    if "#" in text[begin:end]:  # a comment on one of the names
+        return None
+    return f"{text[:begin]}{written}{text[end:]}"

@@ -127,18 +127,6 @@ def find_job(jobs: Sequence[RecordedJob], typed_name: str, run_id: str, typed: T
     raise RefusedError(f"run {run_id} has no job {typed_name!r}, nor one with that in its name or test: {which}")
 
 
-def on_platforms(jobs: Sequence[RecordedJob], platforms: Sequence[str] | None, run_id: str) -> list[RecordedJob]:
-    """The jobs on these platforms; all of them for None. Raises RefusedError for a platform without jobs."""
-    if not platforms:
-        return list(jobs)
-    with_jobs = dict.fromkeys(job.platform for job in jobs)
-    for name in platforms:
-        if name not in with_jobs:
-            where = f"it has some on {', '.join(with_jobs)}" if with_jobs else "it has none anywhere"
-            raise RefusedError(f"--platform {name}: run {run_id} has no unfinished job there; {where}")
-    return [job for job in jobs if job.platform in platforms]
-
-
 class SchedulerPool:
     """The schedulers of the site's platforms, each connected when it is first asked for.
 

@@ -19,7 +19,7 @@ from platforms import checkout
 from platforms.commands import find_run
 from platforms.commands.find_run import TypedOptions
 from platforms.commands.job_records import RecordedJob, SchedulerPool, find_job, recorded_jobs
-from platforms.commands.log_reading import LogReading, LogsReader
+from platforms.commands.log_reading import LogReading
 from platforms.job import BenchError, RefusedError
 from platforms.rundir import locks, session_history, session_liveness
 
@@ -117,24 +117,29 @@ class _PrintedLog:
                 if job.submitted is None:
                     where = f"{self._typed.resume(job.run)} finds it" if job.unsure else "it was not submitted"
                     raise RefusedError(f"{job.name}: {job.last_state}; its id is not known: {where}")
-                reader = logs_reader(self._schedulers, job, self._typed, follow=self._follow)
-                log_in_folder = self._schedulers.scheduler(job.platform).log_in_folder
-                if log_in_folder:
+                scheduler = self._schedulers.scheduler(job.platform)
+                if scheduler.log_in_folder:
                     stack.enter_context(sole_writer(job))
             except locks.Taken:
                 raise
             except BenchError:
                 self.offset += _print_file(job.folder / "log", self.offset)
                 raise
-            if not log_in_folder:  # else the scheduler reads that file, and knows how much of it is complete
+            if not scheduler.log_in_folder:  # else it reads that file, and knows how much of it is complete
                 self.offset += _print_file(job.folder / "log", self.offset)
-            reading = LogReading(job.submitted, self.offset)
-            for _reading, chunk in reader.read([reading]):
+            reading = LogReading(
+                scheduler,
+                job.submitted,
+                self.offset,
+                self._schedulers.platform(job.platform).poll_s,
+                follow=self._follow,
+                check=lambda: refuse_taken_over(job, self._typed),
+                notify=notify,
+            )
+            for chunk in reading.chunks():
                 _write(chunk)
                 self.offset = reading.offset
-            self.state = job.last_state if reading.status is None else str(reading.status)
-            if reading.problem:
-                raise RefusedError(f"{job.name}: {reading.problem}")
+            self.state = str(reading.status)
 
     def _notify(self, text: str) -> None:
         if text != self._last_notice:
@@ -187,21 +192,16 @@ def sole_writer(job: RecordedJob) -> Iterator[None]:
         yield
 
 
-class TakenOverMeanwhile(RefusedError):
-    """A session has taken over the jobs whose logs we read, and reads them into their folders itself."""
+class TakenOverMeanwhile(BenchError):
+    """A session has taken over the job whose log we read, and reads it into its folder itself: a log has one writer."""
 
 
-def logs_reader(schedulers: SchedulerPool, job: RecordedJob, typed: TypedOptions, *, follow: bool) -> LogsReader:
-    """A reader for a job's log. It raises TakenOverMeanwhile when a session takes over: a log has one writer."""
-
-    def check() -> None:
-        _refuse_closed_output()
-        taken_by = session_history.read_successor(job.session.path)
-        if taken_by is not None:
-            other = taken_by or "another session"
-            raise TakenOverMeanwhile(
-                f"run {job.run} was gone on with just now, in {other}: {typed.command(f'jobs {job.run}')}"
-            )
-
-    poll_s = schedulers.platform(job.platform).poll_s
-    return LogsReader(schedulers.scheduler(job.platform), poll_s, follow=follow, check=check, notify=notify)
+def refuse_taken_over(job: RecordedJob, typed: TypedOptions) -> None:
+    """Raise TakenOverMeanwhile when a session has taken over, and BrokenPipeError when our output is closed."""
+    _refuse_closed_output()
+    taken_by = session_history.read_successor(job.session.path)
+    if taken_by is not None:
+        other = taken_by or "another session"
+        raise TakenOverMeanwhile(
+            f"run {job.run} was gone on with just now, in {other}: {typed.command(f'jobs {job.run}')}"
+        )

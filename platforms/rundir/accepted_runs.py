@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,18 +34,29 @@ class AcceptedRuns:
 
 def read_accepted_runs(site: Path) -> AcceptedRuns:
     """Read the answers of a site. Raises RefusedError where one cannot be read, since it may name any run."""
-
-    def unreadable(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            raise RefusedError(
-                f"{error.filename}: cannot be read: {error.strerror} (it may name runs that must stay)"
-            ) from None
-
-    answers: dict[Path, str] = {}
-    for name, _folders, files in os.walk(site / FOLDER, onerror=unreadable):
-        for path in (Path(name, file) for file in sorted(files)):
-            try:
-                answers[path] = path.read_text(encoding="utf-8", errors="replace")
-            except OSError as error:
-                unreadable(error)
+    answers = {path: content.decode(errors="replace") for path, content in read_files(site / FOLDER)}
     return AcceptedRuns(answers)
+
+
+def read_files(folder: Path, wanted: Callable[[str], bool] = bool) -> Iterator[tuple[Path, bytes]]:
+    """Every file below a folder whose name is wanted, with its content; none if the folder does not exist.
+
+    Raises RefusedError where something cannot be read, since it may name any run.
+    """
+    try:
+        for name, _folders, files in os.walk(folder, onerror=_raise, followlinks=True):
+            for file in sorted(filter(wanted, files)):
+                path = Path(name, file)
+                yield path, path.read_bytes()
+    except OSError as error:
+        raise unreadable(str(error.filename), str(error.strerror)) from None
+
+
+def unreadable(where: str, why: str) -> RefusedError:
+    """The error of something that may name runs which must stay."""
+    return RefusedError(f"{where}: cannot be read: {why} (it may name runs that must stay)")
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from platforms.rundir.accepted_runs import AcceptedRuns
+from dataclasses import dataclass, replace
 
 DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
-class Retention:
-    """For how many days after its last change a leftover is kept. A failed run is kept longer, for inspection.
-
-    `accepted` names the runs that are kept for ever.
-    """
-
-    days: float = 30.0
-    failed_days: float = 180.0
-    accepted: AcceptedRuns = field(default_factory=AcceptedRuns)
-
-    def __str__(self) -> str:
-        longer = max(self.days, self.failed_days)
-        return f"{self.days:g} days after its last change a run may go, {longer:g} days where it failed"
-
-    def young(self, age_s: float) -> bool:
-        """Whether its age alone keeps a leftover."""
-        return age_s < self.days * DAY_S
-
-    def failed(self, age_s: float, why: str) -> str:
-        """Why a leftover that is no longer young is still kept; empty when it goes.
-
-        Args:
-            why: what failed; empty when nothing did.
-        """
-        days = max(self.days, self.failed_days)
-        if why and age_s < days * DAY_S:
-            return f"{why}: {days:g} days"
-        return ""
-
-
-@dataclass(frozen=True)
 class Leftover:
-    """Something that a run has left: a run's folder, a job's folder or a code archive.
+    """Something that a run has left: a run's folder, or what a platform has of one of its jobs.
 
-    `age_s` counts from its last change. `stays` says why it is kept; when that is empty and it is not `young`, it goes.
+    Attributes:
+        name: as people see it.
+        age_s: since its last change.
+        owner: the run or the job that has left it.
+        size_bytes: None where it is not known.
+        stays: why it is kept whatever its age, and later why it is kept at all; empty for what goes.
+        unsuccessful: what has failed; empty when nothing has.
+        young: only its age keeps it.
     """
 
     name: str
     age_s: float
-    size_bytes: int
+    owner: str
+    size_bytes: int | None = None
     stays: str = ""
+    unsuccessful: str = ""
     young: bool = False
 
     @property
@@ -60,13 +36,31 @@ class Leftover:
 
 
 @dataclass(frozen=True)
-class NeededJobs:
-    """Which folders of jobs must stay on other machines, and why.
+class Retention:
+    """For how many days after its last change a leftover is kept. A failed one is kept longer, for inspection."""
 
-    Attributes:
-        jobs: why, by the name of a job.
-        unread: why a run cannot be read, by its id. All folders of its jobs must stay, since their names are unknown.
-    """
+    days: float = 30.0
+    failed_days: float = 180.0
 
-    jobs: Mapping[str, str] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
+    def __str__(self) -> str:
+        return f"{self.days:g} days after its last change a run may go, {self._longer:g} days where it failed"
+
+    @property
+    def _longer(self) -> float:
+        return max(self.days, self.failed_days)
+
+    def judge(self, leftover: Leftover, needed: Mapping[str, str]) -> Leftover:
+        """Decide whether a leftover goes.
+
+        Args:
+            needed: the runs or jobs whose leftovers stay whatever their age, and why.
+        """
+        if leftover.stays:
+            return leftover
+        if leftover.owner in needed:
+            return replace(leftover, stays=needed[leftover.owner])
+        if leftover.age_s < self.days * DAY_S:
+            return replace(leftover, young=True)
+        if leftover.unsuccessful and leftover.age_s < self._longer * DAY_S:
+            return replace(leftover, stays=f"{leftover.unsuccessful}: {self._longer:g} days")
+        return leftover

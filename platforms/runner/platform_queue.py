@@ -322,8 +322,14 @@ class PlatformQueue:
 
     # --- the end of the session --------------------------------------------------------------------------------------
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
-        """Cancel jobs, on the worker thread. One that may still be there is not done then; its status says why."""
+    def cancel(
+        self, jobs: Sequence[Job], ended: str = messages.ENDED_BY_US, never: str = messages.NEVER_SUBMITTED
+    ) -> None:
+        """Cancel jobs, on the worker thread. One that may still be there is not done then; its status says why.
+
+        Args:
+            ended, never: the reasons with which jobs end that were submitted, and that never were.
+        """
         self.contact.away = None
         if self._taken_over():
             return
@@ -331,7 +337,7 @@ class PlatformQueue:
             if job.done:
                 continue
             if job.asked_s is None:
-                never_submitted = replace(job.status, state=State.CANCELLED, reason=messages.NEVER_SUBMITTED)
+                never_submitted = replace(job.status, state=State.CANCELLED, reason=never)
                 self.finalizer.guard(job, self.finalizer.finish, job, never_submitted)
             elif job.submission is None and self.contact.away is None:
                 self.finalizer.guard(job, self._try_to_submit, job)  # submitting again is how to find it
@@ -345,9 +351,7 @@ class PlatformQueue:
         for job, reason in remaining.items():
             reason = reason.removeprefix(NOT_CANCELLED)
             job.set_status(replace(job.status, reason=f"{NOT_CANCELLED}{reason}"))
-        gone: Cancellations = {
-            job: (State.CANCELLED, messages.ENDED_BY_US) for job in submitted if job not in remaining
-        }
+        gone: Cancellations = {job: (State.CANCELLED, ended) for job in submitted if job not in remaining}
         self.finalizer.collect_cancelled(gone, began_s)
         for job in jobs:
             if job.end is not None and not job.done:

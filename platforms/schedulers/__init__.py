@@ -7,11 +7,11 @@ follows them. Commands ask a backend what it can do; they never ask for its name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, cast
 
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import ConfigError, JobSpec, RefusedError, Status, Submitted
@@ -19,9 +19,9 @@ from platforms.job import ConfigError, JobSpec, RefusedError, Status, Submitted
 if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
-    from platforms.rundir.retention import NeededJobs, Retention
+    from platforms.rundir.retention import Leftover
     from platforms.schedulers.doctor_steps import Step, Visit
-    from platforms.schedulers.work_dir.listing import LiveJobs
+    from platforms.schedulers.work_dir import LiveJobs
 
 # The scheduler's name in a platform's file, and the module and the class of its Backend.
 SCHEDULERS: dict[str, str] = {
@@ -203,25 +203,28 @@ class NodeState:
         return self.state in ("drained", "down")
 
 
-@dataclass(frozen=True)
-class PruneOptions:
-    """What `python -m platforms prune NAME` is asked for.
+class Leftovers(Protocol):
+    """What ended jobs have left on one platform. It is used in a with statement, which closes the connection.
 
-    Attributes:
-        retention: how long leftovers are kept.
-        runs: the folder of the runs on this machine.
-        needed_jobs: says which jobs those runs still need.
-        given: the options of the command line that are for a scheduler, as in `run`; only those that were given.
-        yes: remove without a question.
-        dry_run: remove nothing.
+    Methods raise AwayError when the platform does not answer, and RefusedError when something cannot be listed.
     """
 
-    retention: Retention
-    runs: Path
-    needed_jobs: Callable[[], NeededJobs]
-    given: Mapping[str, object]
-    yes: bool = False
-    dry_run: bool = False
+    @property
+    def where(self) -> str:
+        """What messages call the place."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *raised: object) -> None: ...
+
+    def find(self) -> list[Leftover]:
+        """What all our jobs have left, each with its job's name as `owner`; what a live job needs says why it stays."""
+        ...
+
+    def remove(self, leftovers: Sequence[Leftover]) -> list[str]:
+        """Remove what `find` has listed just before. Returns a sentence for each leftover that is not gone."""
+        ...
 
 
 class Backend:
@@ -354,18 +357,15 @@ class Backend:
 
     # --- prune -------------------------------------------------------------------------------------------------------
 
-    prune_options: ClassVar[Sequence[str]] = ("keep_days", "keep_failed_days")
-    """The options of `prune` that this scheduler takes, beside --yes and --dry-run."""
-
     def live_jobs(self) -> LiveJobs | None:
         """How the scheduler says which of its jobs live. None: it cannot, and then `prune` removes nothing there."""
         return None
 
-    def prune(self, platform: Platform, options: PruneOptions) -> int:
-        """Show what runs have left on a platform and remove what goes. Returns the exit code. Raises BenchError."""
-        from platforms.schedulers.work_dir.prune import prune_work_dir
+    def leftovers(self, platform: Platform) -> Leftovers:
+        """What ended jobs have left on a platform; by default in its work_dir. Raises BenchError."""
+        from platforms.schedulers.work_dir import WorkDir
 
-        return prune_work_dir(platform, self.live_jobs(), options)
+        return WorkDir(platform, self.live_jobs())
 
 
 def backend_named(name: str) -> Backend:

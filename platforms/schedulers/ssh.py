@@ -25,11 +25,12 @@ from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, 
 from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, staging, supervisor, supervisor_client
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
+from platforms.transports import file_transfer
 
 if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
-    from platforms.schedulers.work_dir.listing import LiveJobs
+    from platforms.schedulers.work_dir import LiveJobs
 
 STATUS_LIMIT_S = 90.0  # longer than supervisor_client.inspect_job takes to end what a killed supervisor left
 CANCEL_LIMIT_S = supervisor_client.CANCEL_LIMIT_S + 2 * supervisor.KILL_S + 30.0
@@ -93,9 +94,9 @@ class SshBackend(Backend):
         return machine_draft.draft_alone(request)
 
     def live_jobs(self) -> LiveJobs:
-        from platforms.schedulers.work_dir import listing
+        from platforms.schedulers import work_dir
 
-        return listing.SUPERVISORS
+        return work_dir.SUPERVISORS
 
     def doctor_steps(self, visit: Visit) -> Sequence[Step]:
         return (*super().doctor_steps(visit), ("supervisor", supervisor_runs))
@@ -106,7 +107,7 @@ def host_name(transport: transports.Transport) -> str:
     result = transport.run(["uname", "-n"], timeout_s=STATUS_LIMIT_S)
     name = result.stdout.decode(errors="replace").strip()
     if result.exit_code or not name:
-        errors = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
+        errors = result.error_text
         raise RefusedError(f"{transport.where}: it does not say its name: {transport.typed('uname -n')}: {errors}")
     return name
 
@@ -198,7 +199,7 @@ class SshScheduler:
         if record is not None and record["log_bytes"] in (None, offset):
             return b""
         try:
-            content = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
+            content = file_transfer.get(self._transport, path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
             return b""
         chunk = log_file.new_bytes(content, known, path)
@@ -268,7 +269,7 @@ class SshScheduler:
         stdin = json.dumps(request).encode()
         result = self._transport.run(argv, input=stdin, timeout_s=limit_s)
         if result.exit_code in NOT_THERE:
-            self._transport.put(content, path)
+            file_transfer.put(self._transport, content, path)
             result = self._transport.run(argv, input=stdin, timeout_s=limit_s)
         if result.exit_code != 0:
             raise self._client_error(action, result)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import JobSpec, MachineError, State, Status
-from platforms.transports import Transport
+from platforms.transports import Transport, file_transfer
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def put_archive(transport: Transport, archive: Path, path: str) -> None:
     """Copy the code archive. Its name contains a hash of its content, so it is copied once. Raises RefusedError."""
-    transport.put(archive.read_bytes(), path)
+    file_transfer.put(transport, archive.read_bytes(), path)
 
 
 def missing_data(platform: Platform, spec: JobSpec, folder: Path) -> MachineError:

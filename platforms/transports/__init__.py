@@ -35,9 +35,17 @@ class CommandResult:
     stdout: bytes
     stderr: bytes
 
+    @property
+    def error_text(self) -> str:
+        """What the command wrote to standard error, in one line."""
+        message = self.stderr.decode(errors="replace").strip()
+        return message.replace("\n", "; ") or f"exit code {self.exit_code}"
+
 
 class Transport(Protocol):
     """One way to reach one machine. Add a module with such a class, and one line to TRANSPORTS.
+
+    Files go over any transport by its `run`: file_transfer.py.
 
     It is made as `Class(platform)` and connects to nothing until it must. Several threads may use it at once. A
     connection that was lost is opened again by the next call, once per call.
@@ -59,27 +67,6 @@ class Transport(Protocol):
             CommandTimeout: after `timeout_s` seconds it was ended (SIGTERM, five seconds later SIGKILL), with its
                 process group, also on the machine where it ran.
         """
-        ...
-
-    def put(self, content: bytes, path: str) -> None:
-        """Write or replace a file, mode 0644, whole or not at all; make the folders above it.
-
-        Raises:
-            RefusedError: it cannot be written (disk full, not writable); with the system's message.
-        """
-        ...
-
-    def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """Return the bytes of a file from `offset` on, at most `limit`; b"" at its end.
-
-        Raises:
-            MissingFile: there is no such file.
-            RefusedError: it cannot be read; with the system's message.
-        """
-        ...
-
-    def existing(self, paths: Sequence[str]) -> list[str]:
-        """Return those of the paths that exist."""
         ...
 
     def typed(self, command: str) -> str:

@@ -6,10 +6,9 @@ import secrets
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Protocol
 
 from platforms.job import AwayError, RefusedError
-from platforms.transports import CommandResult, MissingFile
+from platforms.transports import MissingFile, Transport
 
 MINUTE_S = 60.0
 SLOWEST = 1e6  # bytes/s: a transfer may take a minute longer than it needs at this speed
@@ -25,57 +24,52 @@ _PUT = (
 ).replace("$INCOMPLETE", str(INCOMPLETE))
 
 
-class Shell(Protocol):
-    """The part of a transport that this module needs."""
+def put(transport: Transport, content: bytes, path: str) -> None:
+    """Write or replace a file, mode 0644, whole or not at all; make the folders above it.
 
-    where: str
-
-    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult: ...  # noqa: A002
-    def typed(self, command: str) -> str: ...
-
-
-def put(shell: Shell, content: bytes, path: str) -> None:
-    """Write a file as `Transport.put`: write a draft beside it, check its size, rename it."""
+    Raises, beside what `run` raises:
+        RefusedError: it cannot be written (disk full, not writable); with the system's message.
+    """
     file = PurePosixPath(path)
     draft = file.parent / f".{file.name[:200]}.{secrets.token_hex(4)}"
     argv = ["sh", "-c", _PUT, "sh", str(file.parent), str(draft), str(file), str(len(content))]
-    result = shell.run(argv, input=content, timeout_s=_limit_s(len(content)))
+    result = transport.run(argv, input=content, timeout_s=_limit_s(len(content)))
     if result.exit_code == INCOMPLETE:
-        raise AwayError(f"{shell.where}: {path}: the connection broke on the way, nothing was written")
+        raise AwayError(f"{transport.where}: {path}: the connection broke on the way, nothing was written")
     if result.exit_code != 0:
         folder = shlex.quote(str(file.parent))
-        look = shell.typed(f"df -h {folder}; ls -ld {folder}")
-        raise RefusedError(f"{shell.where}: {path} cannot be written: {_error_text(result)} (look with: {look})")
+        look = transport.typed(f"df -h {folder}; ls -ld {folder}")
+        raise RefusedError(f"{transport.where}: {path} cannot be written: {result.error_text} (look with: {look})")
 
 
-def get(shell: Shell, path: str, offset: int, limit: int | None) -> bytes:
-    """Read a file as `Transport.get`. dd seeks, so a call costs no more than the bytes that it returns."""
+def get(transport: Transport, path: str, offset: int = 0, limit: int | None = None) -> bytes:
+    """Return the bytes of a file from `offset` on, at most `limit`; b"" at its end. It costs no more than these bytes.
+
+    Raises, beside what `run` raises:
+        MissingFile: there is no such file.
+        RefusedError: it cannot be read; with the system's message.
+    """
     argv = ["dd", f"if={path}", "bs=256K", "iflag=skip_bytes,count_bytes,fullblock", f"skip={offset}", "status=none"]
     if limit is not None:
         argv.append(f"count={limit}")
     size = LARGE if limit is None else limit
-    result = shell.run(argv, timeout_s=_limit_s(size))
+    result = transport.run(argv, timeout_s=_limit_s(size))
     if result.exit_code == 0:
         return result.stdout
     if b"No such file or directory" in result.stderr:
-        raise MissingFile(f"{shell.where}: {path}: there is no such file")
-    raise RefusedError(f"{shell.where}: {path} cannot be read: {_error_text(result)}")
+        raise MissingFile(f"{transport.where}: {path}: there is no such file")
+    raise RefusedError(f"{transport.where}: {path} cannot be read: {result.error_text}")
 
 
-def existing(shell: Shell, paths: Sequence[str]) -> list[str]:
-    """Find existing paths as `Transport.existing`, with one command."""
+def existing(transport: Transport, paths: Sequence[str]) -> list[str]:
+    """Return those of the paths that exist, by one command."""
     if not paths:
         return []
     script = 'for path; do [ ! -e "$path" ] || printf "%s\\n" "$path"; done'
-    result = shell.run(["sh", "-c", script, "sh", *paths], timeout_s=MINUTE_S)
+    result = transport.run(["sh", "-c", script, "sh", *paths], timeout_s=MINUTE_S)
     printed = set(result.stdout.decode(errors="surrogateescape").splitlines())
     return [path for path in paths if path in printed]
 
 
 def _limit_s(size: float) -> float:
     return MINUTE_S + size / SLOWEST
-
-
-def _error_text(result: CommandResult) -> str:
-    message = result.stderr.decode(errors="replace").strip()
-    return message.replace("\n", "; ") or f"exit code {result.exit_code}"

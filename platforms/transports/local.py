@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platforms.transports import CommandResult, file_transfer, process
+from platforms.transports import CommandResult, process
 from platforms.transports.framing import FramedCommand
 
 if TYPE_CHECKING:
@@ -27,15 +26,6 @@ class LocalTransport:
         framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
         process.run_framed(framed, framed.argv, input)
         return framed.result(self.where)
-
-    def put(self, content: bytes, path: str) -> None:
-        file_transfer.put(self, content, path)
-
-    def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return file_transfer.get(self, path, offset, limit)
-
-    def existing(self, paths: Sequence[str]) -> list[str]:
-        return [path for path in paths if Path(path).exists()]
 
     def typed(self, command: str) -> str:
         return command

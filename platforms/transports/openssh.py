@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
-from platforms.transports import CommandResult, file_transfer, process, ssh
+from platforms.transports import CommandResult, process, ssh
 from platforms.transports.framing import FramedCommand
 
 if TYPE_CHECKING:
@@ -84,15 +84,6 @@ class OpensshTransport:
                 self._sleep(wait_s)
         message = ssh.one_line(framed.noise)
         raise AwayError(f"{self.where}: gives no session, the command was not sent: {message}")
-
-    def put(self, content: bytes, path: str) -> None:
-        file_transfer.put(self, content, path)
-
-    def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return file_transfer.get(self, path, offset, limit)
-
-    def existing(self, paths: Sequence[str]) -> list[str]:
-        return file_transfer.existing(self, paths)
 
     def typed(self, command: str) -> str:
         return self._login.typed(command=command)

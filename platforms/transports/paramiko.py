@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from platforms.job import AwayError, LoginNeeded
-from platforms.transports import CommandResult, file_transfer, ssh
+from platforms.transports import CommandResult, ssh
 from platforms.transports.framing import FramedCommand
 
 if TYPE_CHECKING:
@@ -52,15 +52,6 @@ class ParamikoTransport:
                     message = str(error)
                     self._sleep(wait_s)
         raise AwayError(f"{self.where}: gives no session, the command was not sent: {message}")
-
-    def put(self, content: bytes, path: str) -> None:
-        file_transfer.put(self, content, path)
-
-    def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return file_transfer.get(self, path, offset, limit)
-
-    def existing(self, paths: Sequence[str]) -> list[str]:
-        return file_transfer.existing(self, paths)
 
     def typed(self, command: str) -> str:
         return self._login.typed(command=command)

@@ -1,4 +1,4 @@
-"""One SSH connection of paramiko: its sessions, its end, and a pulse that notices a silent peer."""
+"""One SSH connection of paramiko: its sessions and its end. Time limits of commands show that its peer is silent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import selectors
 import shlex
 import socket
 import subprocess
-import threading
-import time
-from collections.abc import Callable
 
 import paramiko
 
@@ -35,22 +32,14 @@ class Connection:
         transport: paramiko.Transport,
         below: Connection | None = None,
         proxy: subprocess.Popen[bytes] | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport = transport
         self._below = below
         self._proxy = proxy
-        self._clock = clock
-        self._heard_s = clock()
-        self._closed = threading.Event()
 
     @property
     def alive(self) -> bool:
         return bool(self.transport.is_active())
-
-    def watch(self) -> None:
-        """Close the connection, from now on, within half a minute after the peer goes silent."""
-        threading.Thread(target=self._pulse, name="ssh-pulse", daemon=True).start()
 
     def run(self, framed: FramedCommand, content: bytes) -> str:
         """Run a command until it is finished or late, or the connection is lost. Returns the connection's error.
@@ -71,7 +60,6 @@ class Connection:
                 channel.close()
 
     def close(self) -> None:
-        self._closed.set()
         self.transport.close()
         if self._proxy:
             self._proxy.kill()
@@ -114,45 +102,15 @@ class Connection:
         while channel.recv_stderr_ready():
             framed.stderr.feed(channel.recv_stderr(CHUNK))
             received = True
-        if received:
-            self._heard_s = self._clock()
         return received
 
     def _sent(self, channel: paramiko.Channel, content: memoryview) -> int:
         if not content:
             return 0
         try:
-            sent = int(channel.send(content[:CHUNK]))
+            return int(channel.send(content[:CHUNK]))
         except TimeoutError:
             return 0
-        self._heard_s = self._clock()
-        return sent
-
-    def _pulse(self) -> None:
-        """Ask the peer for any answer, again and again: paramiko's own keepalive does not check whether one comes."""
-        while not self._closed.wait(ssh.PULSE_S) and self.alive:
-            alarm = self._alarm(self._clock())
-            try:
-                self.transport.global_request("keepalive@openssh.com", wait=True)
-            except ERRORS:
-                self.transport.close()
-            finally:
-                alarm.set()
-
-    def _alarm(self, asked_s: float) -> threading.Event:
-        """Close the connection if, for two pulses, neither the event is set nor data arrives."""
-        answered = threading.Event()
-
-        def watch() -> None:
-            limit_s = asked_s
-            while not answered.wait(2 * ssh.PULSE_S):
-                if self._heard_s <= limit_s:
-                    self.transport.close()
-                    return
-                limit_s = self._clock()
-
-        threading.Thread(target=watch, name="ssh-alarm", daemon=True).start()
-        return answered
 
 
 def pair_with(command: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:

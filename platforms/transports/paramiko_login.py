@@ -45,7 +45,7 @@ def _connect(login: Login, host: str, jumps: Sequence[str], depth: int) -> Conne
         connection = Connection(paramiko.Transport(sock), below, proxy)
         _greet(login, name, settings, connection.transport)
         _authenticate(login, name, settings, connection.transport)
-        connection.watch()
+        connection.transport.set_keepalive(round(ssh.PULSE_S))  # routers forget a connection that says nothing
         return connection
     except BaseException as error:
         to_close = connection or below

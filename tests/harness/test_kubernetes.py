@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -356,57 +355,32 @@ def test_a_session_killed_before_it_knew_of_its_job_makes_no_second_one(cloud: C
     assert not cloud.kube.store.list("jobs")[0]
 
 
-def test_prune_leaves_what_lives_and_takes_what_has_ended(
-    cloud: Cloud, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prune_leaves_what_lives_and_what_a_run_needs(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
     gate = waiting(cloud)
-    cloud.killed_while_running()
+    cloud.killed_while_running("--run-id=mine")
     (job,) = cloud.created("jobs")
     name = job["metadata"]["name"]
-    assert cloud.command("prune", "cloud", "--yes") == 0
-    assert f"still waiting or running, and left alone (--live): {name}\n" in capsys.readouterr().out
+    assert cloud.command("prune", "cloud", "--yes", "--keep-days=0") == 0
+    assert re.search(rf"job.batch/{name} .* stays: its job waits or runs\n", capsys.readouterr().out)
     assert [pod["status"]["phase"] for pod in cloud.pods()] == ["Running"]
     gate.touch()
     cloud.wait_for(lambda: [pod for pod in cloud.pods() if pod["status"]["phase"] == "Succeeded"])
     cloud.wait_for(lambda: cloud.kube.store.list("jobs")[0][0]["status"].get("completionTime"))
-    with Path(os.devnull).open() as nobody, monkeypatch.context() as patch:
-        patch.setattr("sys.stdin", nobody)
-        assert cloud.command("prune", "cloud") == 1
-    said = capsys.readouterr().out
-    assert re.search(rf"job.batch/{name}  run r\w{{7}}, \d+ (s|min) old, ended", said)
-    assert "nothing was removed (--yes removes what is shown)" in said
+    runs = cloud.project.path / "runs"
+    assert cloud.command("prune", "cloud", "--yes", "--keep-days=0", f"--runs-dir={runs}") == 0
+    assert re.search(rf"job.batch/{name} .* stays: run mine: unfinished: pytest --resume=mine", capsys.readouterr().out)
     assert len(cloud.pods()) == 1
     assert cloud.command("prune", "cloud", "--yes") == 0
-    assert "gone: 2 of 2 objects" in capsys.readouterr().out
-    assert not cloud.pods()
+    assert "1 younger ones stay" in capsys.readouterr().out
+    assert cloud.command("prune", "cloud", "--yes", "--keep-days=0") == 0
+    assert "1 of 1 gone" in capsys.readouterr().out
+    cloud.wait_for(lambda: not cloud.pods())
     assert not cloud.kube.store.list("jobs")[0]
     assert cloud.command("prune", "cloud") == 0
-    assert "nothing of cloud is left there" in capsys.readouterr().out
+    assert "nothing is old enough to go" in capsys.readouterr().out
 
 
-def test_prune_with_live_takes_what_runs_of_one_run(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
-    waiting(cloud)
-    cloud.killed_while_running("--run-id=mine")
-    assert cloud.command("prune", "cloud", "--yes", "--live", "--run=other") == 0
-    assert len(cloud.pods()) == 1
-    assert cloud.command("prune", "cloud", "--yes", "--live", "--run=mine") == 0
-    assert "gone: 2 of 2 objects" in capsys.readouterr().out
-    assert not cloud.pods()
-
-
-def test_prune_tells_what_it_may_not_see(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
-    archive = {"name": "hpc-ml-bench-models-0", "labels": {"app.kubernetes.io/managed-by": "hpc-ml-bench"}}
-    cloud.kube.store.create("configmaps", "default", {"metadata": archive})
-    cloud.kube.forbid("list secrets", "list configmaps")
-    assert cloud.command("prune", "cloud", "--yes") == 0
-    said = capsys.readouterr().out
-    assert re.search('^not looked for: secrets is forbidden: User "[^"]+" cannot list', said, re.MULTILINE)
-    assert re.search("^code archives are left alone, .*: configmaps is forbidden", said, re.MULTILINE)
-    assert "nothing of cloud is left there that we may see" in said
-    assert "hpc-ml-bench-models-0" in [each["metadata"]["name"] for each in cloud.kube.store.list("configmaps")[0]]
-
-
-def test_prune_leaves_what_kueue_lets_wait_and_its_code(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_leaves_what_kueue_lets_wait(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.kube.kueue(queue="mine", quota={"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}).pause()
     cloud.platform(CLOUD.replace("cpu: 100m", "cpu: 100m, queue: mine"))
     cloud.test('@pytest.mark.workload(benchmark="resnet50")\ndef test_mine(run): pass\n')
@@ -414,16 +388,9 @@ def test_prune_leaves_what_kueue_lets_wait_and_its_code(cloud: Cloud, capsys: py
     with cloud.elsewhere("--configuration=gbs32") as process:
         cloud.wait_for(lambda: jobs("jobs")[0], process)
         process.send_signal(signal.SIGKILL)
-    archives = [each for each in jobs("configmaps")[0] if each["metadata"]["name"].startswith("hpc-ml-bench-models-")]
-    assert cloud.command("prune", "cloud", "--yes", "--namespace", "elsewhere") == 0
-    assert capsys.readouterr().out == "cluster fake, namespace elsewhere: nothing of cloud is left there\n"
-    assert cloud.command("prune", "cloud", "--yes") == 0
-    said = capsys.readouterr().out
-    assert "left alone" in said
-    assert "nothing of cloud is left there" in said
+    assert cloud.command("prune", "cloud", "--yes", "--keep-days=0") == 0
+    assert "stays: its job waits or runs" in capsys.readouterr().out
     assert [job["spec"]["suspend"] for job in jobs("jobs")[0]] == [True]
-    assert len(archives) == 1
-    assert archives[0] in jobs("configmaps")[0]
 
 
 # --- --ab -----------------------------------------------------------------------------------------------------------

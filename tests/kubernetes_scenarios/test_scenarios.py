@@ -57,7 +57,7 @@ PAPER = {
                "cancelled", f"{SESSIONS}::test_an_interrupted_session_leaves_no_objects"),
     "killed": ("a session that was killed left its devices taken until somebody looked",
                "killed", "pod-deadline", "too-late",
-               f"{SESSIONS}::test_prune_deletes_the_leftovers_of_a_killed_session"),
+               f"{SESSIONS}::test_cancel_deletes_the_leftovers_of_a_killed_session"),
     "quota": ("words of a quota that the pattern did not foresee ended the session, and amounts lost their units",
               "quota-job", "quota-pod", "quota-never", "quota-pod-never",
               "platforms/test_kubernetes_kinds.py::test_events_explain_pods_that_cannot_be_created",

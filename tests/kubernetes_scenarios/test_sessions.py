@@ -106,12 +106,12 @@ def test_failed_and_unstartable_jobs_stop_no_other_job(author: Author) -> None:
     assert "exit code 3" in said
     assert "is not present with pull policy of Never" in said
     assert set(author.phases()) <= {"Failed"}, author.phases()
-    said = author.run("platforms", "prune", author.platform, "--yes")
-    assert "gone: " in said
-    assert author.left() == []
+    said = author.run("platforms", "prune", author.platform, "--yes", "--keep-days=0", f"--runs-dir={author.runs}")
+    assert " gone" in said
+    author.wait_until(lambda: author.left() == [])
 
 
-def test_prune_deletes_the_leftovers_of_a_killed_session(author: Author) -> None:
+def test_cancel_deletes_the_leftovers_of_a_killed_session(author: Author) -> None:
     said = author.run("platforms", "doctor", author.platform)
     assert "failed" not in said
     author.tests(LONG)
@@ -119,8 +119,9 @@ def test_prune_deletes_the_leftovers_of_a_killed_session(author: Author) -> None
         author.wait_until(lambda: author.phases() == ["Running"] * 3, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    said = author.run("platforms", "prune", author.platform, "--yes")
-    assert "left alone (--live)" in said
+    runs = f"--runs-dir={author.runs}"
+    said = author.run("platforms", "prune", author.platform, "--yes", "--keep-days=0", runs)
+    assert said.count("stays: its job waits or runs") == 3
     assert author.phases() == ["Running"] * 3
-    author.run("platforms", "prune", author.platform, "--yes", "--live", "--run=gone")
+    author.run("platforms", "cancel", "gone", runs)
     author.wait_until(lambda: author.left() == [])

@@ -25,7 +25,8 @@ from platforms.job import AwayError, JobSpec, MachineError, State, Status, Submi
 from platforms.schedulers import Backend, Scheduler, log_file, script, staging
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.job_spec import check_nodes
-from platforms.schedulers.work_dir.listing import LiveJobs
+from platforms.schedulers.work_dir import LiveJobs
+from platforms.transports import file_transfer
 
 LIMIT_S = 60.0  # of one command on the login node
 CANCEL_LIMIT_S = 60.0
@@ -184,7 +185,7 @@ class PbsScheduler:
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         path = f"{self._folder(job.name)}/log"
         try:
-            found = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
+            found = file_transfer.get(self._transport, path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
             return b""
         return log_file.new_bytes(found, known, path)

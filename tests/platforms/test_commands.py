@@ -108,7 +108,7 @@ def test_a_run_that_was_put_away_can_be_brought_back(runs: Path, capsys: pytest.
     make(runs, "it")
     assert types(runs, "prune", "--yes", "--keep-days=0") == 0
     capsys.readouterr()
-    for words in (["jobs", "it"], ["cancel", "it"], ["logs", "a", "--run=it"], ["prune", "--run=it"]):
+    for words in (["jobs", "it"], ["cancel", "it"], ["logs", "a", "--run=it"]):
         assert types(runs, *words) == 2
         said = capsys.readouterr().err
         assert said.startswith(f"error: run it is archived in {runs}/old/it.tar.gz; this brings it back: tar -xf ")
@@ -126,10 +126,6 @@ def test_latest_is_the_newest_run(runs: Path, capsys: pytest.CaptureFixture[str]
         assert capsys.readouterr().out.startswith(
             f"run a-second, left unfinished: pytest --resume=a-second{places(runs)}\n"
         )
-        assert types(runs, "prune", "--run=latest", "--dry-run") == 0
-        said = capsys.readouterr().out
-        assert "a-second " in said
-        assert "z-first" not in said
     assert types(runs, "cancel", "latest") == 0
     assert "run a-second has ended; logs and results are in " in capsys.readouterr().out
 
@@ -156,7 +152,6 @@ def test_a_run_may_be_typed_as_its_folder(
     monkeypatch.chdir(runs.parent)
     for word in ("it/", "runs/it", "runs/it/", str(runs / "it"), "runs/latest"):
         assert types(runs, "jobs", word) == 0
-        assert types(runs, "prune", "--dry-run", "--run", word) == 0
         assert capsys.readouterr().out.startswith("run it, ended\n")
 
 
@@ -189,7 +184,7 @@ def test_a_run_that_has_begun_no_job(runs: Path, capsys: pytest.CaptureFixture[s
     assert f"stays: unfinished: pytest --resume=it --runs-dir={runs} goes on with it, " in capsys.readouterr().out
     assert types(runs, "cancel", "it") == 0
     assert capsys.readouterr().out == f"run it has ended; logs and results are in {runs}/it\n"
-    assert types(runs, "cancel", "it", "--platform=here") == 0
+    assert types(runs, "cancel", "it") == 0
     assert capsys.readouterr().out == "run it had ended before: it has nothing left to cancel\n"
     assert types(runs, "prune", "--yes", "--keep-days=0") == 0
     assert (runs / "old/it.tar.gz").exists()
@@ -323,7 +318,7 @@ def test_one_broken_record_keeps_nobody_from_the_others(
         assert types(runs, *words) == 2
         assert f"error: {runs}/broken/sessions/" in capsys.readouterr().err
     assert types(runs, "prune", "--yes", "--keep-days=0", "--keep-failed-days=0") == 0
-    assert "stays: the record of its sessions cannot be read" in capsys.readouterr().out
+    assert "stays: it cannot be read: " in capsys.readouterr().out
     assert (runs / "broken").is_dir()
 
 

@@ -18,7 +18,6 @@ from platforms.config.schema import Platform
 from platforms.job import RefusedError
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
-from tests.models.groups import show
 
 COMPLETE = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in node_report.PACKAGES),
@@ -148,9 +147,6 @@ def report(**changes: object) -> dict[str, object]:
         "executable": "/opt/py",
         "node": "cn1",
         "devices": [],
-        "free_bytes": 8 << 30,
-        "limit_bytes": None,
-        "cpu_quota": None,
         "cores": 4,
     }
     return {**plain, **changes, "packages": packages}
@@ -181,40 +177,8 @@ def test_what_is_missing_is_named_with_its_cure(found: dict[str, object], device
 
 def test_what_is_there() -> None:
     found = node_checks.judge(report(devices=["A100 (40 GiB)"]), platform("gpu"))
-    expected = "Python 3.11.7, torch 2.9.1, numpy 2.1, h5py 3.9, Pillow 10.0, A100 (40 GiB), 8 GiB free, 4 cores"
+    expected = "Python 3.11.7, torch 2.9.1, numpy 2.1, h5py 3.9, Pillow 10.0, A100 (40 GiB), 4 cores"
     assert found.text == f"/opt/py on cn1: {expected}"
-
-
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        ({}, "8 GiB free, 4 cores"),
-        ({"limit_bytes": 16 << 30, "cpu_quota": 4.0}, "8 GiB free, 4 cores"),
-        ({"limit_bytes": 3 << 29}, "1.5 GiB allowed (8 GiB are free on the node), 4 cores"),
-        ({"limit_bytes": 3 << 29, "free_bytes": None}, "1.5 GiB allowed, 4 cores"),
-        ({"cpu_quota": 0.9}, "8 GiB free, 0.9 of 4 cores (a CPU quota)"),
-    ],
-)
-def test_what_a_job_may_have_stands_before_what_the_node_has(limits: dict[str, object], said: str) -> None:
-    assert node_checks.judge(report(**limits), platform()).text.endswith(f"Pillow 10.0, {said}")
-
-
-@pytest.mark.parametrize(
-    ("version", "memory", "cpu"),
-    [
-        (1, {"memory/job/memory.limit_in_bytes": "4294967296\n"}, {"cpu,cpuacct/job/cpu.cfs_quota_us": "90000\n"}),
-        (2, {"job/memory.max": "4294967296\n", "memory.max": "max\n"}, {"job/cpu.max": "90000 100000\n"}),
-    ],
-)
-def test_the_limits_of_the_jobs_control_group(
-    version: int, memory: dict[str, str], cpu: dict[str, str], tmp_path: Path
-) -> None:
-    period = {"cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"} if version == 1 else {}
-    root = show(tmp_path / "limited", "/job/step", {**memory, **cpu, **period}, version)
-    assert (node_report.limit_bytes(root), node_report.cpu_quota(root)) == (4 << 30, 0.9)
-    unlimited = {"job/memory.max": "max\n", "job/cpu.max": "max 100000\n"}
-    root = show(tmp_path / "unlimited", "/job", unlimited)
-    assert (node_report.limit_bytes(root), node_report.cpu_quota(root)) == (None, None)
 
 
 def test_the_report_of_a_bare_python() -> None:
@@ -225,7 +189,6 @@ def test_the_report_of_a_bare_python() -> None:
     assert found["packages"] == dict.fromkeys(("torch", "numpy", "h5py", "PIL"), package(None))
     assert found["python"] == sys.version.split()[0]
     assert found["cores"] == len(os.sched_getaffinity(0))
-    assert found["free_bytes"] > 0
 
 
 def test_a_family_needs_a_package_that_the_report_looks_for(tmp_path: Path) -> None:

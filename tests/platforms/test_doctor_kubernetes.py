@@ -184,11 +184,11 @@ def test_what_only_prune_needs_is_said(
     kube: Kube, site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HPC_ML_BENCH_HF", "hf_x")
-    kube.forbid("list services", "list secrets", "get persistentvolumeclaims", "delete configmaps")
+    kube.forbid("list services", "list secrets", "get persistentvolumeclaims")
     write(site, layouts={"default": ["2x4"]}, env={"HF_TOKEN": "${site.hf}"})
     assert doctor(site) == 0
     printed = capsys.readouterr().out
-    for right in ("list services", "list secrets", "get persistentvolumeclaims", "delete configmaps"):
+    for right in ("list services", "list secrets", "get persistentvolumeclaims"):
         assert f"without `{right}` " in printed
 
 

@@ -8,96 +8,99 @@ from typing import Any
 
 import pytest
 
-from platforms.schedulers.kubernetes import leftovers
-from platforms.schedulers.kubernetes.api.client import Client
-from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+from platforms.config.schema import Platform
+from platforms.job import RefusedError
+from platforms.schedulers.kubernetes.leftovers import NamespaceLeftovers
 from platforms.schedulers.kubernetes.objects import labels
 from tests.fake_kubernetes import Kube
 
-CODE = "hpc-ml-bench-models-0123"
 OURS = {
     labels.MANAGED_BY: labels.OUR_NAME,
     labels.PLATFORM: "k",
     labels.RUN: "rabcdefg",
     labels.JOB: "it-1x1cpu-abcdefgh",
 }
-POD = {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "code", "configMap": {"name": CODE}}]}
-TRAINER, KUEUE = ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"), "kueue.x-k8s.io"
+TRAINER = ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs")
 
 
 @pytest.fixture
 def kube(tmp_path: Path) -> Iterator[Kube]:
     with Kube(tmp_path / "kube", nodes=False) as kube:
         kube.add_crd(*TRAINER)
-        kube.add_crd(KUEUE, "v1beta2", "Workload", "workloads")
-        archive = {"metadata": {"name": CODE, "labels": {labels.MANAGED_BY: labels.OUR_NAME}}, "binaryData": {"x": ""}}
-        kube.store.create("configmaps", "default", archive)
         yield kube
 
 
-def client_of(kube: Kube) -> Client:
-    return Client(ClusterTarget(str(kube.kubeconfig)))
+def leftovers(kube: Kube) -> NamespaceLeftovers:
+    keys = {"scheduler": "kubernetes", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("x")}
+    where = {"kubeconfig": str(kube.kubeconfig), "image": "i"}
+    return NamespaceLeftovers(Platform(name="k", kubernetes=where, **keys))
 
 
-def make(kube: Kube, plural: str, spec: dict[str, Any], status: dict[str, Any] | None = None) -> None:
+def make(kube: Kube, plural: str, spec: dict[str, Any], **status: Any) -> None:
     made = {"metadata": {"name": "it-1x1cpu-abcdefgh", "labels": OURS}, "spec": spec}
     key = next(key for key, kind in kube.store.kinds.items() if kind.plural == plural)
     kube.store.create(key, "default", made)
-    kube.store.patch_status(key, "default", "it-1x1cpu-abcdefgh", status or {})
-
-
-FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
+    kube.store.patch_status(key, "default", "it-1x1cpu-abcdefgh", status)
 
 
 @pytest.mark.parametrize(
-    ("plural", "spec", "status", "free"),
+    ("status", "stays"),
     [
-        (None, {}, {}, True),
-        ("trainjobs", {"suspend": True, "podTemplate": {"spec": POD}}, {}, False),
-        ("trainjobs", {"podTemplate": {"spec": POD}}, {"conditions": [{"type": "Complete", "status": "True"}]}, True),
-        # of a job of whatever kind, which may have no pods yet
-        ("workloads", {"podSets": [{"name": "main", "template": {"spec": POD}}]}, {}, False),
-        ("workloads", {"podSets": [{"name": "main", "template": {"spec": POD}}]}, FINISHED, True),
+        ({}, "its job waits or runs"),  # suspended, it has no pods yet
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, ""),
     ],
 )
-def test_prune_keeps_code_that_a_suspended_job_needs(
-    kube: Kube, plural: str | None, spec: dict[str, Any], status: dict[str, Any], free: bool
+def test_a_job_without_pods_stays_unless_it_says_that_it_has_ended(
+    kube: Kube, status: dict[str, Any], stays: str
 ) -> None:
-    if plural:
-        make(kube, plural, spec, status)
-    assert leftovers.unused_code_archives(client_of(kube)) == ([CODE] if free else [], [])
-    assert leftovers.unused_code_archives(client_of(kube), least_s=600.0) == (
-        [],
-        [],
-    )  # a session may be about to make its first job
+    make(kube, "trainjobs", {"suspend": True}, **status)
+    (found,) = leftovers(kube).find()
+    assert found.name.startswith("trainjob")
+    assert found.owner == OURS[labels.JOB]
+    assert found.stays == stays
+
+
+def test_what_a_broken_submission_left_stays_until_no_job_can_follow(
+    kube: Kube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(kube, "services", {"clusterIP": "None"})
+    place = leftovers(kube)
+    (found,) = place.find()
+    assert found.stays == "its job may be about to begin"
+    monkeypatch.setattr("platforms.schedulers.kubernetes.leftovers.FRESH_S", 0.0)
+    (found,) = place.find()
+    assert not found.stays
+    assert place.remove([found]) == []
+    assert place.find() == []
+
+
+def test_an_object_that_has_another_uid_by_now_stays(kube: Kube) -> None:
+    make(kube, "services", {"clusterIP": "None"})
+    place = leftovers(kube)
+    found = place.find()
+    kube.store.delete("services", "default", "it-1x1cpu-abcdefgh")
+    make(kube, "services", {"clusterIP": "None"})
+    place.remove(found)
+    assert len(place.find()) == 1
 
 
 @pytest.mark.parametrize(
     ("forbidden", "said"),
     [
         (["list trainjobs"], "trainjobs.trainer.kubeflow.org is forbidden"),
-        (["list workloads"], "workloads.kueue.x-k8s.io is forbidden"),
-        (["list configmaps"], "configmaps is forbidden"),
-        (["trainjobs"], None),  # who may not make them either has none
+        (["list secrets"], "secrets is forbidden"),
+        (["trainjobs"], ""),  # who may not make them either has none
     ],
 )
-def test_prune_keeps_code_if_its_users_are_unknown(kube: Kube, forbidden: list[str], said: str | None) -> None:
+def test_a_kind_that_may_not_be_listed_is_said(kube: Kube, forbidden: list[str], said: str) -> None:
     kube.forbid(*forbidden)
-    archives, unseen = leftovers.unused_code_archives(client_of(kube))
-    assert [each.partition(":")[0] for each in unseen] == ([said] if said else [])
-    assert archives == ([] if said else [CODE])
+    place = leftovers(kube)
+    assert place.find() == []
+    assert said in place.where
+    assert ("not looked for" in place.where) == bool(said)
 
 
-def test_prune_reports_kinds_that_it_may_not_list(kube: Kube) -> None:
-    make(kube, "services", {"clusterIP": "None"})
-    kube.store.create("secrets", "default", {"metadata": {"name": "it-1x1cpu-abcdefgh", "labels": OURS}})
-    client = client_of(kube)
-    kube.forbid("list secrets")
-    found, unseen = leftovers.find_leftovers(client, "k")
-    assert [str(each).split()[0] for each in found] == ["service/it-1x1cpu-abcdefgh"]
-    assert [each.partition(":")[0] for each in unseen] == ["secrets is forbidden"]
-    kube.allow()
-    found, unseen = leftovers.find_leftovers(client, "k")
-    assert not unseen
-    assert leftovers.remove(client, found, []) == []
-    assert leftovers.find_leftovers(client, "k") == ([], [])
+def test_nothing_is_removed_if_pods_may_not_be_listed(kube: Kube) -> None:
+    kube.forbid("list pods")
+    with pytest.raises(RefusedError, match="pods is forbidden"):
+        leftovers(kube).find()

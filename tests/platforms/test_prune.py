@@ -22,9 +22,7 @@ from pathlib import Path
 import pytest
 
 from platforms.__main__ import main
-from platforms.commands import old_code, old_runs
-from platforms.rundir import run_archive
-from platforms.rundir.accepted_runs import read_accepted_runs
+from platforms.commands import old_runs
 from platforms.rundir.retention import DAY_S
 from platforms.rundir.session_history import DONE, PENDING
 from platforms.rundir.session_journal import Journal
@@ -35,8 +33,7 @@ from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = "test_a.py::test_a[x]"
-CODE = "models-0123456789ab.pyz"
-PLAN = {"tests": [TEST], "options": {}, "code": [CODE]}
+PLAN = {"tests": [TEST], "options": {}}
 
 
 @contextlib.contextmanager
@@ -69,7 +66,7 @@ def make(runs: Path, name: str, days: float = 40, outcome: str | None = "passed"
     (job / "log").write_text("line\n" * 1000)
     (job / "submitted.json").write_text(json.dumps({"job_id": "1", "name": f"{name}-kabcdefg", "submitted_s": 1.0}))
     if outcome is not None:
-        (job / "run.json").write_text(json.dumps({"outcome": outcome, "asked": {"archive": f"/x/archives/{CODE}"}}))
+        (job / "run.json").write_text(json.dumps({"outcome": outcome}))
     aged(runs / name, days)
     return runs / name
 
@@ -180,6 +177,30 @@ def at_work(runs: Path) -> None:
     aged(folder, 400)
 
 
+def judged(runs: Path, *verdicts: tuple[str, str, bool, str], name: str = "2026-11/a.jsonl") -> Path:
+    """A history of what the gate said one after the other: run, metric, red, kind."""
+    path = runs.parent / "history" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for second, (run_id, metric, is_red, kind) in enumerate(verdicts, 1):
+            said = {metric: {"kind": kind, "red": is_red}}
+            line = {"test": TEST, "schema": 1, "run_id": run_id, "written_s": second, "verdicts": said}
+            file.write(json.dumps(line) + "\n")
+    return path
+
+
+def red(runs: Path) -> None:
+    make(runs, "it", 400)
+    judged(runs, ("it", "rate", True, "slower"), ("later", "rate", True, "slower"), ("later", "other", False, "ok"))
+
+
+def red_and_acknowledged(runs: Path) -> None:
+    make(runs, "it", 400)
+    judged(
+        runs, ("it", "rate", True, "drifted"), ("later", "rate", False, "acknowledged"), ("x", "rate", False, "blind")
+    )
+
+
 STAYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "young": (lambda runs: make(runs, "it", 29), "1 younger ones stay"),
     "failed": (lambda runs: make(runs, "it", 170, "failed"), "stays: 1 of 1 failed: 180 days"),
@@ -190,8 +211,10 @@ STAYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "accepted": (accepted, "stays: accepted in "),
     "accepted, and the answer was edited": (edited_acceptance, "stays: accepted in "),
     "at work": (at_work, "stays: test_a-x still runs"),
-    "broken record": (broken, "stays: the record of its sessions cannot be read"),
-    "somebody's notes": (lambda runs: (runs / "it").mkdir(), "left alone, since they are no runs': it"),
+    "broken record": (broken, "stays: it cannot be read: "),
+    "red": (red, f"stays: {TEST} is still red, and was red in this run"),
+    "red and acknowledged": (red_and_acknowledged, f"stays: {TEST} is still red, and was red in this run"),
+    "somebody's notes": (lambda runs: (runs / "it").mkdir(), "nothing is old enough to go"),
 }
 
 
@@ -205,13 +228,6 @@ def test_what_stays_says_why(runs: Path, case: str, capsys: pytest.CaptureFixtur
     assert content(runs) == before
 
 
-def test_jobs_of_an_accepted_run_are_needed_on_their_platforms_too(runs: Path) -> None:
-    accepted(runs)
-    jobs = old_runs.needed_jobs(runs, read_accepted_runs(runs.parent)).jobs
-    assert list(jobs) == ["it-kabcdefg"]
-    assert jobs["it-kabcdefg"].startswith("run it: accepted in ")
-
-
 def test_no_run_goes_while_an_answer_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(runs, "it", 400)
     (runs.parent / "references").mkdir()
@@ -219,6 +235,74 @@ def test_no_run_goes_while_an_answer_cannot_be_read(runs: Path, capsys: pytest.C
     assert prune(runs, "--yes") == 2
     assert "answer.yaml: cannot be read" in capsys.readouterr().err
     assert (runs / "it").is_dir()
+
+
+def test_a_run_goes_once_its_test_is_no_longer_red(runs: Path) -> None:
+    make(runs, "it", 400)
+    judged(runs, ("it", "rate", True, "slower"), ("later", "rate", False, "ok"), ("latest", "rate", True, "slower"))
+    assert prune(runs, "--yes") == 0
+    assert not (runs / "it").exists()
+
+
+def test_the_site_may_be_a_relative_path(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(runs, "it", 400)
+    monkeypatch.chdir(runs.parent.parent)
+    assert main(["prune", "--yes", f"--runs-dir={runs}", f"--site={runs.parent.name}"]) == 0
+    assert not (runs / "it").exists()
+
+
+@pytest.mark.parametrize("damage", ["no JSON", "no run", "no verdict", "folder", "history of site.yaml", "--history"])
+def test_no_run_goes_while_the_history_cannot_be_read(
+    runs: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(runs, "it", 400)
+    path = judged(runs, ("it", "rate", True, "slower"), ("it", "rate", False, "ok"))
+    words = []
+    if damage == "no JSON":
+        path.write_text('{"verdicts"\n' + path.read_text())
+    elif damage == "no run":
+        path.write_text(path.read_text().replace("run_id", "name"))
+    elif damage == "no verdict":
+        path.write_text(path.read_text().replace('{"kind": "ok", "red": false}', '"ok"'))
+    elif damage == "folder":
+        (path.parent / "b.jsonl").symlink_to("b.jsonl")
+    elif damage == "history of site.yaml":
+        (runs.parent / "site.yaml").write_text("history: /not/mounted\n")
+    else:
+        words = ["--history=/not/mounted"]
+    assert prune(runs, "--yes", *words) == 2
+    said = capsys.readouterr().err
+    assert "(it may name runs that must stay)" in said or "there is no history /not/mounted" in said
+    assert (runs / "it").is_dir()
+
+
+def test_a_copy_of_a_part_of_the_history_changes_nothing(runs: Path) -> None:
+    make(runs, "it", 400)
+    path = judged(runs, ("it", "rate", True, "slower"), ("it", "rate", False, "ok"), ("new", "rate", True, "slower"))
+    copied = runs.parent / "elsewhere"
+    copied.mkdir()
+    (copied / "b.jsonl").write_text(path.read_text())
+    (runs.parent / "history/2026-12").symlink_to(copied)
+    assert prune(runs, "--yes") == 0
+    assert not (runs / "it").exists()
+
+
+def test_the_torn_end_of_a_history_names_no_run(runs: Path) -> None:
+    """Its session was killed, or is writing it."""
+    make(runs, "it", 400)
+    path = judged(runs, ("other", "rate", True, "slower"))
+    path.write_text(path.read_text() + '{"test": "a", "verdicts": {"ra')
+    assert prune(runs, "--yes") == 0
+    assert not (runs / "it").exists()
+
+
+@pytest.mark.parametrize("begin", [accepted, red], ids=["accepted", "red"])
+def test_what_a_named_run_left_on_platforms_is_needed_too(runs: Path, begin: Callable[[Path], object]) -> None:
+    begin(runs)
+    named = old_runs.named_runs(runs, runs.parent, runs.parent / "history")
+    jobs = old_runs.needed_jobs(runs, named)
+    assert list(jobs) == ["it-kabcdefg"]
+    assert jobs["it-kabcdefg"] == f"run it: {named['it']}"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +317,6 @@ def test_no_run_goes_while_an_answer_cannot_be_read(runs: Path, capsys: pytest.C
         ("failed", 40, [], "keep_failed_days: 35", True),
         ("passed", 8, ["--keep-days=9"], "keep_days: 7", False),
         ("passed", 0, ["--keep-days=0"], "", True),
-        ("passed", 400, ["--run=other"], "", False),
     ],
 )
 def test_how_long(runs: Path, outcome: str, days: float, words: list[str], site: str, goes: bool) -> None:
@@ -250,10 +333,8 @@ def test_how_long(runs: Path, outcome: str, days: float, words: list[str], site:
         (["--keep-days=soon"], "--keep-days: 'soon' is no number of days"),
         (["--keep-days=nan"], "--keep-days: 'nan' is no number of days"),
         (["--keep-failed-days=-1"], "--keep-failed-days: '-1' is no number of days"),
-        (["--run=nosuch"], "there is no run nosuch in"),
-        (["--run=../x"], "there is no run ../x in"),
-        (["--live"], "--live is for a platform of Kubernetes"),
-        (["--older-than=2h"], "--older-than is for a platform of Kubernetes"),
+        (["--run=it"], "prune --run` is gone; touch runs/RUN/pinned keeps a run"),
+        (["--older-than", "2h"], "prune --older-than` is gone; type: python -m platforms prune NAME --keep-days=N"),
         (["--runs-dir=/nosuch"], "--runs-dir: there is no folder /nosuch"),
         (["local"], "python -m platforms prune, without a name"),
         (["nosuch"], "there is no platform 'nosuch'"),
@@ -289,32 +370,6 @@ def test_links_are_not_followed(runs: Path, tmp_path: Path, capsys: pytest.Captu
     assert unpacked(runs, "r1")[b"out"] == ("link", os.fsencode(outside))
 
 
-def test_code_that_a_run_still_needs_stays(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    needed, free, own = CODE, "models-ffffffffffff.pyz", "mine.pyz"
-    (runs / "archives").mkdir()
-    for name in (needed, free, own, f".{free}.123", "node-report-0123456789ab.py"):
-        (runs / "archives" / name).write_text("x")
-    aged(runs / "archives", 40)
-    make(runs, "failed", 40, "failed")
-    make(runs, "passed", 40)
-    assert prune(runs, "--yes") == 0
-    assert names(runs / "archives") == [own, needed]
-    assert prune(runs, "--yes", "--keep-failed-days=0") == 0  # with the run that needed it
-    assert names(runs / "archives") == [own]
-
-
-def test_code_that_a_session_has_just_begun_to_need_is_put_back(runs: Path) -> None:
-    (runs / "archives").mkdir()
-    (runs / "archives" / CODE).write_text("x")
-    session = Journal(runs / "new", PLAN)
-    try:
-        with pytest.raises(run_archive.RefusedError, match="a run that has just begun needs it"):
-            old_code.remove(runs, CODE)
-    finally:
-        session.end(DONE)
-    assert names(runs / "archives") == [CODE]
-
-
 # --- the archive -----------------------------------------------------------------------------------------------------
 
 
@@ -347,38 +402,10 @@ def test_whatever_a_job_leaves_is_in_it(runs: Path) -> None:
     assert unpacked(runs, folder.name) == before
 
 
-OTHERS = os.getgid() + 1  # a group that is not ours
-READERS: dict[str, tuple[Callable[[Path], object], int]] = {
-    "all": (lambda folder: None, 0o644),
-    "folder": (lambda folder: folder.chmod(0o700), 0o600),
-    "folder that cannot be entered": (lambda folder: folder.chmod(0o744), 0o600),
-    "file": (lambda folder: (folder / "test_a-x/log").chmod(0o600), 0o600),
-    "file of a group": (lambda folder: (folder / "test_a-x/log").chmod(0o640), 0o640),
-    "folder of a group": (lambda folder: (folder / "test_a-x/work").chmod(0o2750), 0o640),
-    "file of another group": (lambda folder: of_others(folder / "test_a-x/log", 0o640), 0o600),
-    "written by a group": (lambda folder: (folder / "test_a-x/log").chmod(0o666), 0o644),
-    "read by nobody": (lambda folder: (folder / "test_a-x/log").chmod(0o000), 0o600),
-    "link": (lambda folder: (folder / "out").symlink_to("nowhere"), 0o644),
-}
-
-
-def of_others(path: Path, mode: int) -> None:
-    os.chown(path, -1, OTHERS)
-    path.chmod(mode)
-
-
-@pytest.mark.parametrize("case", READERS)
-def test_no_more_people_may_read_the_archive(runs: Path, case: str) -> None:
-    change, mode = READERS[case]
-    if os.getuid() != 0 and case in ("file of another group", "read by nobody"):
-        pytest.skip("only root can give a file to others, and read what nobody may")
-    folder = make(runs, "r1")
-    for each in (folder, *folder.rglob("*")):
-        each.chmod(0o755 if each.is_dir() else 0o644)
-    change(folder)
-    aged(folder, 40)
+def test_only_its_owner_may_read_an_archive(runs: Path) -> None:
+    make(runs, "r1")
     assert prune(runs, "--yes") == 0
-    assert (runs / "old/r1.tar.gz").stat().st_mode & 0o7777 == mode
+    assert (runs / "old/r1.tar.gz").stat().st_mode & 0o7777 == 0o600
 
 
 def test_a_run_id_that_is_given_again_gets_another_archive(runs: Path) -> None:
@@ -389,39 +416,6 @@ def test_a_run_id_that_is_given_again_gets_another_archive(runs: Path) -> None:
     assert prune(runs, "--yes", "--keep-failed-days=0") == 0
     assert unpacked(runs, "nightly") == first
     assert unpacked(runs, "nightly", "nightly.2.tar.gz") == second
-
-
-def test_what_was_unpacked_to_look_at_it_goes_again(runs: Path) -> None:
-    make(runs, "r1")
-    assert prune(runs, "--yes") == 0
-    subprocess.run(["tar", "-xf", runs / "old/r1.tar.gz", "-C", runs], check=True)
-    assert prune(runs, "--yes") == 0
-    assert names(runs / "old") == [".lock", "r1.tar.gz"]
-    assert not (runs / "r1").exists()
-
-
-SPOILED: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda data: b"",
-    "torn": lambda data: data[: len(data) // 2],
-    "without its last byte": lambda data: data[:-1],
-    "another checksum": lambda data: data[:-6] + b"xx" + data[-4:],
-    "no gzip": lambda data: b"x" + data,
-    "flipped": lambda data: data[:200] + b"\0\0\0\0" + data[204:],
-}
-
-
-@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
-def test_a_folder_does_not_go_for_an_archive_that_is_broken(runs: Path, spoil: Callable[[bytes], bytes]) -> None:
-    before = content(make(runs, "r1"))
-    assert prune(runs, "--yes") == 0
-    archive = runs / "old/r1.tar.gz"
-    whole = archive.read_bytes()
-    archive.write_bytes(spoil(whole))
-    make(runs, "r1")
-    again = content(runs / "r1")
-    assert prune(runs, "--yes") == 0
-    assert unpacked(runs, "r1", "r1.2.tar.gz") == again
-    assert before.keys() != again.keys()
 
 
 # --- midway ----------------------------------------------------------------------------------------------------------
@@ -449,7 +443,7 @@ def test_a_prune_that_is_killed_loses_nothing(runs: Path) -> None:
         process.communicate()
         killed += process.returncode == -signal.SIGKILL
         limit_s /= 1 if process.returncode == -signal.SIGKILL else 2
-        kept = [runs / name, runs / ".going" / name]
+        kept = [runs / name, *runs.glob(f".going/*/{name}")]
         whole = [each for each in kept if each.exists() and content(each) == before]
         assert whole or unpacked(runs, name) == before
         if killed == 8:
@@ -468,19 +462,24 @@ def at_work_in(runs: Path, process: subprocess.Popen[str]) -> bool:
     return lock.exists() and lock.read_text().startswith(f"process {process.pid} ")
 
 
-@pytest.mark.parametrize("stage", ["archived", "moved", "half removed"])
-def test_the_next_prune_goes_on(runs: Path, stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def moved_aside(runs: Path) -> dict[bytes, tuple[str, bytes]]:
+    """A prune of r1 that was killed before it removed the folder; and what r1 holds."""
     before = content(make(runs, "r1"))
     assert prune(runs, "--yes") == 0
-    subprocess.run(["tar", "-xf", runs / "old/r1.tar.gz", "-C", runs], check=True)
+    aside = runs / ".going/r1.tar.gz"
+    aside.mkdir(parents=True)
+    subprocess.run(["tar", "-xf", runs / "old/r1.tar.gz", "-C", aside], check=True)
+    return before
+
+
+@pytest.mark.parametrize("half_removed", [False, True])
+def test_the_next_prune_goes_on(runs: Path, *, half_removed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    before = moved_aside(runs)
     (runs / "old/.r1.99.draft").write_text("half")
-    if stage != "archived":
-        (runs / ".going").mkdir()
-        (runs / "r1").rename(runs / ".going/r1")
-        if stage == "half removed":
-            (runs / ".going/r1/test_a-x/log").unlink()
-        assert prune(runs, "--dry-run") == 0
-        assert "r1  an earlier prune was ended while it removed this: goes on" in capsys.readouterr().out
+    if half_removed:
+        (runs / ".going/r1.tar.gz/r1/test_a-x/log").unlink()
+    assert prune(runs, "--dry-run") == 0
+    assert "r1  an earlier prune was ended while it removed this: goes on" in capsys.readouterr().out
     assert prune(runs, "--yes") == 0
     assert names(runs) == ["old"]
     assert names(runs / "old") == [".lock", "r1.tar.gz"]
@@ -488,12 +487,13 @@ def test_the_next_prune_goes_on(runs: Path, stage: str, capsys: pytest.CaptureFi
 
 
 def test_what_no_archive_holds_goes_back_to_its_place(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = content(make(runs, "r1", 3))
-    (runs / ".going").mkdir()
-    (runs / "r1").rename(runs / ".going/r1")
-    assert prune(runs, "--yes") == 0
+    """Although an earlier run of that name has one."""
+    before = moved_aside(runs)
+    (runs / ".going/r1.tar.gz").rename(runs / ".going/r1.2.tar.gz")
+    assert prune(runs, "--yes", "--keep-days=100") == 0
     assert "r1: back in its place: no archive has it all" in capsys.readouterr().out
     assert content(runs / "r1") == before
+    assert names(runs) == ["old", "r1"]
 
 
 def stopped_midway(runs: Path, least_bytes: int) -> tuple[subprocess.Popen[str], dict[bytes, tuple[str, bytes]]]:
@@ -567,28 +567,8 @@ def test_a_full_disk_costs_no_run(runs: Path) -> None:
     assert process.returncode == 1
     assert "error: r1 stays as it is: [Errno 27] File too large" in errors
     assert content(runs / "r1") == before
-    assert "small: " in out
+    assert "small -> " in out
     assert names(runs / "old") == [".lock", "small.tar.gz"]
-
-
-def test_on_a_full_disk_code_goes_first(runs: Path, tmp_path: Path) -> None:
-    """An archive of a run needs room, which code that no run needs has."""
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", small], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted")
-    try:
-        make(small, "r1")
-        (small / "r1/test_a-x/noise").write_bytes(random.randbytes(300_000))
-        aged(small / "r1", 40)
-        (small / "archives").mkdir()
-        (small / "archives" / CODE.replace("0", "1")).write_bytes(random.randbytes(600_000))
-        aged(small / "archives", 40)
-        assert prune(small, "--yes") == 0
-        assert names(small / "archives") == []
-        assert names(small / "old") == [".lock", "r1.tar.gz"]
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
@@ -629,7 +609,10 @@ def test_what_belongs_to_somebody_else(runs: Path, trouble: str) -> None:
     elif trouble == "folder of another":
         (work / "others").mkdir()
         (work / "others/file").write_text("x")
-        code, said = 1, r"old/r1.tar.gz holds all of it, but \S+/.going/r1 cannot be removed: \[Errno 1\] Operation not"
+        code, said = (
+            1,
+            r"old/r1.tar.gz holds all of it, but \S+/.going/r1.tar.gz/r1 cannot be removed: \[Errno 1\] Operation not",
+        )
     else:
         os.chown(runs, 0, 0)
         code, said = 2, "archives cannot be written there, so nothing was removed"
@@ -648,11 +631,7 @@ def test_what_belongs_to_somebody_else(runs: Path, trouble: str) -> None:
 @pytest.mark.parametrize("closed", ["", "sessions", "test_a-x", "sessions/*.jsonl", "test_a-x/run.json"])
 @pytest.mark.parametrize("mode", [0o000, 0o600])
 def test_a_run_that_cannot_be_read_keeps_no_other_from_going(runs: Path, closed: str, mode: int) -> None:
-    """And all code stays, since it may need any."""
     make(runs, "other")
-    (runs / "archives").mkdir()
-    for name in (CODE, "models-ffffffffffff.pyz"):
-        (runs / "archives" / name).write_text("x")
     folder = make(runs, "r1")
     aged(runs, 40)
     to_nobody(runs)
@@ -663,7 +642,5 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_going(runs: Path, closed:
     as_nobody(said, lambda: prune(runs, "--yes"))
     assert folder.is_dir(), said.read_text()
     assert not (runs / "other").exists()
-    assert names(runs / "archives") == [CODE, "models-ffffffffffff.pyz"]
     if closed in ("", "sessions", "test_a-x"):
-        assert re.search(r"^  r1 .*stays: it cannot be read: \[Errno 13\]", said.read_text(), re.MULTILINE)
-        assert "code archives are left alone: which code archives are needed is not known" in said.read_text()
+        assert re.search(r"^  r1 .*stays: it cannot be read: ", said.read_text(), re.MULTILINE)

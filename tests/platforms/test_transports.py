@@ -21,7 +21,7 @@ import pytest
 
 from platforms.config.schema import Platform
 from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, RefusedError
-from platforms.transports import CommandTimeout, MissingFile, Transport, connect, framing, ssh
+from platforms.transports import CommandTimeout, MissingFile, Transport, connect, file_transfer, framing, ssh
 from platforms.transports.openssh import OpensshTransport
 from platforms.transports.paramiko import ParamikoTransport
 from tests.clusters.ports import LOOPBACK, reserved_port
@@ -220,30 +220,30 @@ def test_it_can_be_used_again_after_close(transport):
 def test_a_file_goes_there_whole_and_comes_back(transport, tmp_path):
     path = tmp_path / "new folder" / "it's" / "a file"
     content = ALL_BYTES * 5000 + b"\nno newline"
-    transport.put(content, str(path))
+    file_transfer.put(transport, content, str(path))
     assert path.read_bytes() == content
     assert path.stat().st_mode & 0o777 == 0o644
     assert [entry.name for entry in path.parent.iterdir()] == ["a file"], "a draft is left"
-    transport.put(b"", str(path))
-    assert transport.get(str(path)) == b""
-    transport.put(content, str(path))
-    assert transport.get(str(path)) == content
-    assert transport.get(str(path), 1000) == content[1000:]
-    assert transport.get(str(path), 1000, 7) == content[1000:1007]
-    assert transport.get(str(path), len(content) - 2, 100) == content[-2:]
-    assert transport.get(str(path), len(content)) == b""
-    assert transport.get(str(path), len(content) + 5, 5) == b""
+    file_transfer.put(transport, b"", str(path))
+    assert file_transfer.get(transport, str(path)) == b""
+    file_transfer.put(transport, content, str(path))
+    assert file_transfer.get(transport, str(path)) == content
+    assert file_transfer.get(transport, str(path), 1000) == content[1000:]
+    assert file_transfer.get(transport, str(path), 1000, 7) == content[1000:1007]
+    assert file_transfer.get(transport, str(path), len(content) - 2, 100) == content[-2:]
+    assert file_transfer.get(transport, str(path), len(content)) == b""
+    assert file_transfer.get(transport, str(path), len(content) + 5, 5) == b""
 
 
 def test_files_that_are_not_there_and_folders(transport, tmp_path):
     with pytest.raises(MissingFile, match="there is no such file") as error:
-        transport.get(str(tmp_path / "nothing"))
+        file_transfer.get(transport, str(tmp_path / "nothing"))
     assert str(tmp_path / "nothing") in words_of(error)
     assert transport.where in words_of(error)
     with pytest.raises(RefusedError, match="Is a directory"):
-        transport.get(str(tmp_path))
+        file_transfer.get(transport, str(tmp_path))
     with pytest.raises(RefusedError, match="Is a directory"):
-        transport.put(b"x", str(tmp_path))
+        file_transfer.put(transport, b"x", str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -252,15 +252,15 @@ def test_existing_returns_the_paths_that_exist(transport, tmp_path):
     there[0].mkdir()
     there[1].write_text("x")
     paths = [str(tmp_path / "missing"), str(there[0]), str(there[1]), "/proc/nowhere/file"]
-    assert transport.existing(paths) == [str(there[0]), str(there[1])]
-    assert transport.existing([]) == []
+    assert file_transfer.existing(transport, paths) == [str(there[0]), str(there[1])]
+    assert file_transfer.existing(transport, []) == []
 
 
 def test_a_file_that_cannot_be_written_is_reported_with_the_systems_message(transport, tmp_path):
     (tmp_path / "file").write_text("x")
     for path, words in {f"{tmp_path}/file/below": "File exists", "/proc/nowhere/file": "No such file"}.items():
         with pytest.raises(RefusedError, match=words) as error:
-            transport.put(b"x", path)
+            file_transfer.put(transport, b"x", path)
         assert path in words_of(error)
         assert transport.typed("df -h")[:5] in words_of(error), "and what to type"
 
@@ -272,11 +272,11 @@ def test_a_full_disk_is_reported_and_leaves_nothing(transport, tmp_path):
         pytest.skip("no file system can be mounted here")
     try:
         with pytest.raises(RefusedError, match="No space left on device"):
-            transport.put(b"x" * 3_000_000, f"{disk}/folder/file")
+            file_transfer.put(transport, b"x" * 3_000_000, f"{disk}/folder/file")
         assert list((disk / "folder").iterdir()) == []
-        transport.put(b"x" * 300_000, f"{disk}/folder/file")
+        file_transfer.put(transport, b"x" * 300_000, f"{disk}/folder/file")
         with pytest.raises(RefusedError, match="No space left on device"):
-            transport.put(b"y" * 3_000_000, f"{disk}/folder/file")
+            file_transfer.put(transport, b"y" * 3_000_000, f"{disk}/folder/file")
         assert (disk / "folder" / "file").read_bytes() == b"x" * 300_000, "the old one is gone"
     finally:
         subprocess.run(["umount", disk], check=True)
@@ -536,7 +536,7 @@ def test_a_file_cut_on_the_way_is_not_there(to, serve, tmp_path, kind):
     (tmp_path / "tools").mkdir()
     server = serve(setenv={"HOME": str(tmp_path), "PATH": f"{tmp_path}/tools:{os.environ['PATH']}"})
     transport = to(kind, server.config)
-    transport.put(b"old", f"{tmp_path}/there/file")
+    file_transfer.put(transport, b"old", f"{tmp_path}/there/file")
     slow = tmp_path / "tools" / "cat"  # it has only begun when the connection is lost, and then takes what there is
     waits = f"touch {tmp_path}/midway; for n in $(seq 600); do [ -e {tmp_path}/lost ] && break; sleep 0.1; done"
     slow.write_text(f"#!/bin/sh\nhead -c 1000000\n{waits}\nexec {shutil.which('cat')}\n")
@@ -551,7 +551,7 @@ def test_a_file_cut_on_the_way_is_not_there(to, serve, tmp_path, kind):
     cutter = threading.Thread(target=cut)
     cutter.start()
     with pytest.raises(AwayError):
-        transport.put(b"x" * 20_000_000, f"{tmp_path}/there/file")
+        file_transfer.put(transport, b"x" * 20_000_000, f"{tmp_path}/there/file")
     cutter.join()
     assert (tmp_path / "there" / "file").read_bytes() == b"old"
     until(lambda: len(list((tmp_path / "there").iterdir())) == 1, "a draft is left")
@@ -561,6 +561,7 @@ def test_a_file_cut_on_the_way_is_not_there(to, serve, tmp_path, kind):
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("when", ["before", "while"])
 def test_a_machine_that_freezes_is_noticed(to, serve, tmp_path, kind, when, monkeypatch):
+    """ssh itself says so; paramiko's command is over its limit."""
     monkeypatch.setattr(ssh, "PULSE_S", 1.0)  # ten times faster than it is
     server = serve()
     transport = to(kind, server.config)
@@ -573,6 +574,7 @@ def test_a_machine_that_freezes_is_noticed(to, serve, tmp_path, kind, when, monk
     until(answers, "it does not answer")
     monkeypatch.setattr(ssh, "CONNECT_S", 3.0)
     monkeypatch.setattr(framing, "START_LIMIT_S", 3.0)
+    monkeypatch.setattr(framing, "GRACE_S", 0.0)
     freezer = threading.Thread(target=lambda: (until((tmp_path / "begun").exists, "never"), server.pause()))
     if when == "before":
         server.pause()
@@ -580,8 +582,8 @@ def test_a_machine_that_freezes_is_noticed(to, serve, tmp_path, kind, when, monk
         freezer.start()
     began = time.monotonic()
     with pytest.raises(AwayError) as error:
-        shell(transport, f"touch {tmp_path}/begun; until [ -e {tmp_path}/over ]; do sleep 0.1; done", timeout_s=300)
-    assert time.monotonic() - began < 200
+        shell(transport, f"touch {tmp_path}/begun; until [ -e {tmp_path}/over ]; do sleep 0.1; done", timeout_s=10)
+    assert time.monotonic() - began < 100
     assert not isinstance(error.value, CommandTimeout)
     if when == "while":
         (tmp_path / "begun").touch()  # it may have been slow, and looked frozen before it was
@@ -591,12 +593,6 @@ def test_a_machine_that_freezes_is_noticed(to, serve, tmp_path, kind, when, monk
     monkeypatch.setattr(framing, "START_LIMIT_S", 30.0)
     server.resume()
     until(answers, "it does not come back")
-
-
-@real_ssh
-def test_a_command_that_is_silent_for_long_is_no_machine_that_freezes(to, server, monkeypatch):
-    monkeypatch.setattr(ssh, "PULSE_S", 4.0)  # so the other side may take eight seconds to answer
-    assert shell(to("paramiko", server.config), "sleep 10; exit 5").exit_code == 5
 
 
 @real_ssh

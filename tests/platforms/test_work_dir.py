@@ -14,12 +14,11 @@ import pytest
 from platforms.__main__ import main
 from platforms.config.schema import Platform
 from platforms.job import Layout, job_name
-from platforms.rundir.retention import Retention
+from platforms.rundir.retention import DAY_S
 from platforms.rundir.session_history import PENDING
 from platforms.rundir.session_journal import Journal
-from platforms.schedulers.work_dir import listing, removal, removal_plan
-from platforms.transports.local import LocalTransport
-from tests.platforms.test_prune import CODE, aged, as_nobody, names, needs_root, reached, to_nobody
+from platforms.schedulers.work_dir import SUPERVISORS, WorkDir
+from tests.platforms.test_prune import aged, as_nobody, names, needs_root, reached, to_nobody
 
 
 @pytest.fixture
@@ -28,45 +27,34 @@ def tmp_path() -> Iterator[Path]:
         yield path
 
 
-JOBS = {"old": "old-1x1cpu-kaaaaaaa", "failed": "failed-1x1cpu-kbbbbbbb", "live": "live-1x1cpu-kccccccc"}
+JOBS = {kind: f"{kind}-1x1cpu-k{letter * 7}" for kind, letter in (("old", "a"), ("lost", "b"), ("live", "c"))}
 
 
-def test_folders_of_ended_supervised_jobs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "ARCHIVES_S", 1)
+def test_folders_of_ended_supervised_jobs_go(tmp_path: Path) -> None:
     home = tmp_path / "a folder's work%j"
     host = os.uname().nodename
     for kind, name in JOBS.items():
         folder = home / "jobs" / name
         folder.mkdir(parents=True)
-        (folder / "job.sh").write_text(
-            f"python {home}/archives/{CODE if kind == 'live' else 'models-ffffffffffff.pyz'}"
-        )
         (folder / "pid").write_text(json.dumps({"pid": os.getpid() if kind == "live" else 2**22 + 1, "host": host}))
-        if kind != "live":
-            (folder / "exit").write_text(json.dumps({"exit_code": 0 if kind == "old" else 3}))
-    (home / "archives").mkdir()
-    for name in (CODE, "models-ffffffffffff.pyz", "supervisor-0123456789ab.pyz"):
-        (home / "archives" / name).write_text("x")
+        if kind == "old":
+            (folder / "exit").write_text(json.dumps({"exit_code": 0}))
     aged(home, 40)
     platform = Platform(
         name="x", scheduler="ssh", work_dir=str(home), device="cpu", layouts={"default": ("1x1",)}, source=Path("x")
     )
-    transport = LocalTransport(platform)
-
-    def judged(keep: Retention) -> removal_plan.RemovalPlan:
-        return removal_plan.plan_removal(listing.list_work_dir(transport, str(home), listing.SUPERVISORS), keep, {}, {})
-
-    found = judged(Retention())
-    why = {each.name: each.stays for each in found.jobs}
-    assert why == {JOBS["old"]: "", JOBS["failed"]: "exit code 3: 180 days", JOBS["live"]: "the job is RUNNING"}
-    gone, wrong = removal.remove(transport, str(home), judged(Retention(30, 30)))
-    assert not wrong
-    assert sorted(gone) == sorted([JOBS["old"], JOBS["failed"], "models-ffffffffffff.pyz"])
-    assert names(home / "jobs") == [JOBS["live"]]
-    assert names(home / "archives") == [CODE, "supervisor-0123456789ab.pyz"]
+    with WorkDir(platform, SUPERVISORS) as work_dir:
+        found = {leftover.name: leftover for leftover in work_dir.find()}
+        assert {name: (each.stays, each.unsuccessful) for name, each in found.items()} == {
+            JOBS["old"]: ("", ""),
+            JOBS["lost"]: ("", "no exit file"),
+            JOBS["live"]: ("the job is RUNNING", ""),
+        }
+        assert found[JOBS["old"]].age_s == pytest.approx(40 * DAY_S, abs=100)
+        assert work_dir.remove([found[JOBS["old"]]]) == []
+    assert names(home / "jobs") == sorted([JOBS["lost"], JOBS["live"]])
 
 
-OTHER = "models-ffffffffffff.pyz"
 TEST = "test_a.py::test_a[far-1x1cpu]"
 
 
@@ -84,21 +72,14 @@ class Far:
     def runs(self) -> Path:
         return self.path / "runs"
 
-    def job(self, run: str, attempt: int = 1, code: str = CODE, test: str = TEST) -> Path:
+    def job(self, run: str) -> Path:
         """The folder of a job of that run, which has ended well."""
-        folder = self.work / "jobs" / job_name("a", Layout(1, 1, "cpu"), run, test, attempt)
+        folder = self.work / "jobs" / job_name("a", Layout(1, 1, "cpu"), run, TEST, 1)
         folder.mkdir(parents=True)
-        (folder / "job.sh").write_text(f"#!/bin/sh\n# {test} on far, 1x1cpu\npython {self.work}/archives/{code}\n")
         (folder / "pid").write_text(json.dumps({"pid": 2**22 + 1, "host": os.uname().nodename}))
         (folder / "exit").write_text(json.dumps({"exit_code": 0}))
         aged(folder, 40)
         return folder
-
-    def archives(self, *codes: str) -> None:
-        (self.work / "archives").mkdir(parents=True)
-        for name in codes:
-            (self.work / "archives" / name).write_text("x")
-        aged(self.work / "archives", 40)
 
     def prune(self) -> int:
         places = ["--site", str(self.path / "site"), "--runs-dir", str(self.runs)]
@@ -106,8 +87,7 @@ class Far:
 
 
 @pytest.fixture
-def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
-    monkeypatch.setattr(removal, "ARCHIVES_S", 1)
+def far(tmp_path: Path) -> Far:
     far = Far(tmp_path)
     (tmp_path / "site/platforms").mkdir(parents=True)
     keys = "scheduler: ssh\ndevice: cpu\nlayouts: {default: [1x1]}\n"
@@ -123,7 +103,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
 
 def test_a_work_dir_that_was_never_made_has_nothing_to_prune(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     assert far.prune() == 0
-    assert f"{far.work} is not there, so nothing was brought there yet, or it is not mounted" in capsys.readouterr().out
+    assert "nothing is old enough to go" in capsys.readouterr().out
 
 
 def test_a_work_dir_on_a_missing_file_system_is_refused(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,11 +121,10 @@ def test_a_work_dir_that_is_a_dangling_link_is_refused(far: Far, capsys: pytest.
 
 
 @needs_root
-@pytest.mark.parametrize("closed", ["there", "there/work", "there/work/jobs", "there/work/archives"])
+@pytest.mark.parametrize("closed", ["there", "there/work", "there/work/jobs"])
 @pytest.mark.parametrize("mode", [0o000, 0o600, 0o444])
 def test_a_work_dir_that_may_not_be_entered_is_refused(far: Far, closed: str, mode: int) -> None:
     folder = far.job("r1")
-    far.archives(OTHER)
     to_nobody(far.path)
     os.chown(far.path / closed, 0, 0)
     (far.path / closed).chmod(mode)
@@ -155,59 +134,15 @@ def test_a_work_dir_that_may_not_be_entered_is_refused(far: Far, closed: str, mo
     assert folder.exists()
 
 
-# --- what nobody can tell --------------------------------------------------------------------------------------------
-
-
-@needs_root
-@pytest.mark.parametrize("closed", ["", "job.sh"])
-def test_code_stays_that_another_users_job_may_need(far: Far, closed: str) -> None:
-    mine, others = far.job("r1"), far.job("r2", code=OTHER)
-    far.archives(CODE, OTHER, "models-000000000000.pyz")
-    to_nobody(far.path)
-    for path in (others, *others.iterdir()):
-        os.chown(path, 0, 0)
-    (others / closed).chmod(0o600)
-    said = far.path / "said"
-    assert as_nobody(said, far.prune) == 0, said.read_text()
-    assert names(far.work / "jobs") == [others.name]
-    assert not mine.exists()
-    assert len(names(far.work / "archives")) == 3
-    where = f"jobs/{others.name}/{closed}".rstrip("/")
-    assert f"code archives are left alone: {where} cannot be read, and may need any of it" in said.read_text()
-    (others / closed).chmod(0o755)
-    assert as_nobody(said, far.prune) == 0, said.read_text()
-    assert names(far.work / "archives") == [OTHER]
-
-
-@needs_root
-@pytest.mark.parametrize("closed", ["", "sessions", "sessions/x.jsonl"])
-def test_jobs_stay_that_may_belong_to_a_run_which_cannot_be_read(far: Far, closed: str) -> None:
-    """A job's name follows from its run, test and attempt."""
-    (far.runs / "r1/sessions").mkdir(parents=True)
-    (far.runs / "r1/sessions/x.jsonl").write_text("{}\n")
-    stays = [far.job("r1"), far.job("r1", 3), far.job("r9", test="test_a.py::test_a[?]")]
-    gone = [far.job("r2"), far.job("r2", 2)]
-    to_nobody(far.path)
-    path = far.runs / "r1" / closed
-    os.chown(path, 0, 0)
-    path.chmod(0o000)
-    said = far.path / "said"
-    assert as_nobody(said, far.prune) == 0, said.read_text()
-    assert names(far.work / "jobs") == sorted(folder.name for folder in stays)
-    assert not any(folder.exists() for folder in gone)
-    assert "run r1 cannot be read, so what may belong to it stays: " in said.read_text()
-    assert "stays: it may belong to run r1, which cannot be read" in said.read_text()
-
-
-def test_jobs_stay_that_may_belong_to_a_run_with_a_broken_record(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_goes_while_a_run_here_cannot_be_read(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any job may be its."""
     session = Journal(far.runs / "r1", {"tests": [TEST], "options": {}})
     session.end(PENDING)
     session.path.write_text('{"schema": 99}\n')
-    stays, gone = far.job("r1"), far.job("r2")
-    assert far.prune() == 0
-    assert stays.exists()
-    assert not gone.exists()
-    assert ".jsonl cannot be read: it " in capsys.readouterr().out
+    stays = [far.job("r1"), far.job("r2")]
+    assert far.prune() == 2
+    assert "run r1 cannot be read, so it is not known what it needs: " in capsys.readouterr().err
+    assert all(folder.exists() for folder in stays)
 
 
 def test_a_session_that_was_killed_before_it_wrote_needs_nothing(far: Far) -> None:
@@ -249,8 +184,7 @@ def test_a_folder_that_cannot_be_removed_is_reported(far: Far) -> None:
         os.chown(path, 0, 0)
     said = far.path / "said"
     assert as_nobody(said, far.prune) == 1, said.read_text()
-    aside = f".going-{folder.name}"
     assert (
-        f"{far.work}/jobs/{folder.name}: not all of it can be removed, the rest is {aside}: "
-        f"rm: cannot remove '{aside}/work/file': Permission denied"
+        f"{far.work}/jobs/{folder.name}: not all of it can be removed: "
+        f"rm: cannot remove '{folder.name}/work/file': Permission denied"
     ) in said.read_text()

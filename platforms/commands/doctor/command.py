@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -41,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
         checkout.benchmarks(),
         checkout.ROOT,
         options.size,
-        _more(options),
+        checkout.site_option(site),
     )
     steps = list(_steps(visit))
     if options.node:
@@ -123,13 +122,6 @@ def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site)
 def _suggest_node(visit: Visit) -> StepResult:
     command = f"python -m platforms doctor {visit.platform.name} --node{visit.more}"
     return StepResult(f"`{command}` runs a job of seconds", skipped=True)
-
-
-def _more(options: argparse.Namespace) -> str:
-    """Write the option that every printed command needs, with a space before it."""
-    if not options.site:
-        return ""
-    return f" --site={shlex.quote(options.site)}"
 
 
 def _next(visit: Visit, settings: Site, site: Path) -> str:

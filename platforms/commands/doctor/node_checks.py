@@ -1,4 +1,4 @@
-"""The steps of doctor that look at what a job would find: Python, torch, packages, devices, memory."""
+"""The steps of doctor that look at what a job would find: Python, torch, packages, devices."""
 
 from __future__ import annotations
 
@@ -144,26 +144,8 @@ def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Step
             f"{backend_of(platform).device_keys} in {platform.source}"
         )
     versions = [f"{OURS.get(name, name)} {package['version']}" for name, package in packages.items()]
-    parts = [f"Python {report['python']}", *versions, *devices, *_memory(report), _cores(report)]
+    parts = [f"Python {report['python']}", *versions, *devices, f"{report['cores']} cores"]
     return StepResult(f"{at}: {', '.join(parts)}")
-
-
-def _memory(report: Mapping[str, Any]) -> list[str]:
-    """Describe the memory that is free on the node, or the job's limit where that is less."""
-    free = report["free_bytes"]
-    limit = report["limit_bytes"]
-    if not free:
-        return [f"{limit / 2**30:.3g} GiB allowed"] if limit else []
-    if limit and limit < free:
-        return [f"{limit / 2**30:.3g} GiB allowed ({free / 2**30:.0f} GiB are free on the node)"]
-    return [f"{free / 2**30:.0f} GiB free"]
-
-
-def _cores(report: Mapping[str, Any]) -> str:
-    quota = report["cpu_quota"]
-    if quota is not None and quota < report["cores"]:
-        return f"{quota:.2g} of {report['cores']} cores (a CPU quota)"
-    return f"{report['cores']} cores"
 
 
 def _torch_problem(torch: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.schedulers import Backend, NodeState, PruneOptions, Scheduler
+from platforms.schedulers import Backend, Leftovers, NodeState, Scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,6 @@ class KubernetesBackend(Backend):
     takes_manifests = True
     commands_see_data = False
     init_options = ("kubeconfig", "context", "namespace", "product")
-    prune_options = ("run", "older_than", "kubeconfig", "context", "namespace", "live")
     device_keys = "`kubernetes: {image: …, resource: …, node_selector: …}`"
 
     def connect(self, platform: Platform) -> Scheduler:
@@ -122,7 +121,7 @@ class KubernetesBackend(Backend):
 
         yield from volume_claims.create_missing(Client(ClusterTarget.of(platform)), platform)
 
-    def prune(self, platform: Platform, options: PruneOptions) -> int:
-        from platforms.schedulers.kubernetes.prune import prune_cluster
+    def leftovers(self, platform: Platform) -> Leftovers:
+        from platforms.schedulers.kubernetes.leftovers import NamespaceLeftovers
 
-        return prune_cluster(platform, options)
+        return NamespaceLeftovers(platform)

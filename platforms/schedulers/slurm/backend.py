@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from platforms.config.schema import Platform
     from platforms.schedulers import Maintenance, NodeState
     from platforms.schedulers.doctor_steps import Step, Visit
-    from platforms.schedulers.work_dir.listing import LiveJobs
+    from platforms.schedulers.work_dir import LiveJobs
 
 
 class SlurmBackend(Backend):

@@ -24,7 +24,7 @@ from platforms.schedulers.slurm.rows import (
     squeue_rows,
     unix_time,
 )
-from platforms.schedulers.work_dir.listing import LiveJobs
+from platforms.schedulers.work_dir import LiveJobs
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
@@ -233,7 +233,7 @@ def ask_nodes(transport: Transport) -> dict[str, NodeRow]:
     script = f"{QUERY_PREAMBLE}sinfo --all --noheader --Node --format={shlex.quote(SINFO_FORMAT)}\n"
     result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     if result.exit_code != 0:
-        errors = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
+        errors = result.error_text
         raise AwayError(f"{transport.where}: sinfo cannot be asked for the nodes: {errors}")
     return sinfo_rows(result.stdout.decode(errors="replace"))
 

@@ -20,6 +20,7 @@ from platforms.schedulers.slurm import render as rendering
 from platforms.schedulers.slurm.node_states import why_out_of_service
 from platforms.schedulers.slurm.rows import JobRow, NodeRow
 from platforms.schedulers.slurm.states import asked_node_is_out
+from platforms.transports import file_transfer
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -277,7 +278,7 @@ class SlurmScheduler:
         names_by_path = {
             f"{self._jobs_folder}/{job.name}/exit": job.name for job in jobs if job.name not in self._with_exit_file
         }
-        existing = self._transport.existing(list(names_by_path))
+        existing = file_transfer.existing(self._transport, list(names_by_path))
         self._with_exit_file.update(names_by_path[path] for path in existing)
         return bool(existing)
 
@@ -287,7 +288,7 @@ class SlurmScheduler:
         if self._log_bytes.get(job.name) == offset:
             return b""
         try:
-            content = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
+            content = file_transfer.get(self._transport, path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
             return b""
         chunk = log_file.new_bytes(content, known, path)

@@ -41,8 +41,6 @@ OPTIONAL = (
     Right("list", "events", without="no message says why a pod waits"),
     Right("list", "nodes", without="no message says whether a pod's node is lost, and which devices there are"),
     Right("list", "resourcequotas", without="no message says whether a quota has room"),
-    Right("list", "configmaps", without="`prune` finds no code archives"),
-    Right("delete", "configmaps", without="`prune` leaves code archives"),
 )
 OF_QUEUES = (
     Right("list", "workloads", kueue.GROUP, "no message says why Kueue lets a job wait"),
