@@ -332,6 +332,15 @@ def test_a_test_and_its_platform_are_paused_each_by_itself() -> None:
     assert references.pause("test_other.py::test_other", "eidf_a100", datetime.date(2026, 11, 30)) is None
 
 
+def test_a_pause_says_nothing_of_the_nights_before_it_was_given() -> None:
+    earlier = replace(PAUSE, until=datetime.date(2026, 11, 10), author=later(-20))
+    references = References(pauses=[earlier, PAUSE])
+    given = PAUSE.author.at.date()
+    assert references.pause(TEST, "eidf_a100", given) == PAUSE
+    assert references.pause(TEST, "eidf_a100", given - datetime.timedelta(days=1)) is None
+    assert references.pause(TEST, "eidf_a100", datetime.date(2026, 11, 5)) == earlier
+
+
 def typed(command: str) -> str:
     """What a command prints that a person types in a shell, anywhere."""
     return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, cwd="/").stdout

@@ -13,7 +13,7 @@ from platforms.job import Metric, Outcome, RefusedError, Role, Trial
 from reporting.history.endings import Ending
 from reporting.history.envelope import TRIED
 from reporting.history.nights import NOON
-from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
+from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, Pause, References
 from reporting.report.build import build
 from reporting.report.data import Condition, ReportData
 from reporting.report.page import render
@@ -276,7 +276,7 @@ def test_a_run_that_left_its_series_is_not_called_slower():
 
 
 def test_a_paused_platform_is_no_incident():
-    pause = Pause("eidf_a100", night(60), "cooling", AUTHOR)
+    pause = Pause("eidf_a100", night(60), "cooling", Author("ada", datetime.datetime(2026, 11, 2, 9)))
     report = report_of([*calm(30), *slower(30, 7)], References(pauses=[pause]))
     assert report.tests[0].condition is Condition.PAUSED
     assert report.tests[0].series[0].condition is Condition.PAUSED
