@@ -27,9 +27,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "trend": Command(
             "trend", "draw the nights of tests in the terminal, and say what is slower", add_history, group=LOOK
         ),
-        "month": Command(
-            "month", "a month in one picture: availability, performance, incidents, cost", add_history, group=LOOK
-        ),
         "judge": Command(
             "judge", "ask the gate about the latest run of each test (exit code 1: red)", add_history, group=LOOK
         ),

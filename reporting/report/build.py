@@ -16,6 +16,7 @@ from reporting.references.answers import Author, References
 from reporting.report.data import (
     SCHEMA,
     Condition,
+    MonthReport,
     NodeReport,
     NoteReport,
     PlatformReport,
@@ -23,6 +24,7 @@ from reporting.report.data import (
     TestReport,
 )
 from reporting.report.incidents import incidents_of
+from reporting.report.month import month_report, period_of
 from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, device_hours_of
 from reporting.tables.history_rows import by_site_and_test
 
@@ -44,6 +46,7 @@ def build(
     with_sight: bool = True,
     made_at: datetime.datetime | None = None,
     ending: ReadsEnding = by_outcome,
+    month: datetime.date | None = None,
 ) -> ReportData:
     """A report of some tests of a site.
 
@@ -58,17 +61,15 @@ def build(
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
         with_sight: say what the gate can see in each series. This takes most of the time.
         ending: reads how a job without numbers ended.
+        month: any day of the month that is to be told, too.
 
     Raises:
         RefusedError: no job of these tests is in a series.
     """
     asked = Asked(references, night_ends, now, options, with_sight, ending)
-    judged = {  # a test whose jobs were all skipped has nothing to report
-        key: jobs
-        for key, jobs in by_site_and_test(envelopes).items()
-        if any(job.outcome is not Outcome.SKIPPED for job in jobs)
-    }
-    if not judged:
+    nodes = _nodes(envelopes, asked)
+    tests = _built(envelopes, nodes, asked)
+    if not tests:
         if all(job.is_vain_try or job.outcome is Outcome.SKIPPED for job in envelopes):
             raise RefusedError(
                 "these jobs are of tests that cannot run there, as their platforms' files say, and `--try-unsupported` "
@@ -78,16 +79,6 @@ def build(
             "these jobs are of campaigns, visits or A/B runs, which are in no series, so there is nothing to report "
             "(`python -m reporting compare LABEL LABEL` compares those with --label)"
         )
-    hours = _device_hours(envelopes)
-    nodes = _nodes(envelopes, asked)
-    slow_nodes: dict[str, dict[str, NodeReport]] = {}
-    for node in nodes:
-        if node.standing == Standing.SLOW:
-            slow_nodes.setdefault(node.platform, {})[node.name] = node
-    tests = []
-    for (_site, test), jobs in judged.items():
-        tests.append(built_test(jobs, hours.get(test, 0.0), slow_nodes.get(jobs[-1].platform, {}), asked))
-    tests.sort(key=lambda test: _place(test.report))
     reports = tuple(test.report for test in tests)
     first = min(asked.night(envelope) for envelope in envelopes)
     return ReportData(
@@ -104,7 +95,30 @@ def build(
         nodes=nodes,
         notes=_notes(reports, first, asked),
         problems=(*problems, *references.problems),
+        month=None if month is None else _month(site, month, envelopes, asked),
     )
+
+
+def _built(envelopes: Sequence[Envelope], nodes: Sequence[NodeReport], asked: Asked) -> list[BuiltTest]:
+    """The tests of these jobs, in the order of a report. One whose jobs were all skipped has nothing to report."""
+    hours = _device_hours(envelopes)
+    slow_nodes: dict[str, dict[str, NodeReport]] = {}
+    for node in nodes:
+        if node.standing == Standing.SLOW:
+            slow_nodes.setdefault(node.platform, {})[node.name] = node
+    tests = []
+    for (_site, test), jobs in by_site_and_test(envelopes).items():
+        if any(job.outcome is not Outcome.SKIPPED for job in jobs):
+            tests.append(built_test(jobs, hours.get(test, 0.0), slow_nodes.get(jobs[-1].platform, {}), asked))
+    return sorted(tests, key=lambda test: _place(test.report))
+
+
+def _month(site: str, month: datetime.date, envelopes: Sequence[Envelope], asked: Asked) -> MonthReport:
+    """A month, by the jobs until its last night: what came later says nothing of it."""
+    period, at_its_end = period_of(month, asked)
+    jobs = [job for job in envelopes if asked.night(job) <= period.last]
+    tests = _built(jobs, _nodes(jobs, at_its_end), at_its_end)
+    return month_report(site, period, tests, jobs, at_its_end)
 
 
 def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from platforms.job import Outcome, Role, setting_of
 from platforms.rundir.job_folder import folder_name
 from reporting.compare.causes import Causes, with_short_hashes
 from reporting.fleet.node_runs import workload_of
-from reporting.gate.estimates import PIN_RUNS, change_from
+from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.explanation import NOTE_DAYS_AFTER, NOTE_DAYS_BEFORE
 from reporting.gate.judge import strictness_of
 from reporting.gate.power import Sight as GateSight
@@ -35,8 +34,6 @@ SIGHT_TRIALS = 300
 NOTE_BEFORE = datetime.timedelta(days=NOTE_DAYS_BEFORE)
 NOTE_AFTER = datetime.timedelta(days=NOTE_DAYS_AFTER)
 WHY_NODE = "the node itself: other nodes are as they were"
-LASTING = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.ACKNOWLEDGED, Kind.FASTER})
-OF_RUNS = re.compile(r"[+-]\d+\.\d % of \d+, ")  # in a verdict's short form: the change, and the runs of the pin
 RUNS_BEFORE = 20  # whose parts of a step stand beside those of the last run of a series without a change
 URGENCY = list(Condition)
 FAILURES = frozenset({Outcome.FAILED, Outcome.ERROR})
@@ -87,10 +84,25 @@ class Asked:
 
 @dataclass(frozen=True)
 class BuiltTest:
-    """A test of a report, and what may explain the change of each of its metrics."""
+    """A test of a report, and what it was made of.
+
+    Attributes:
+        jobs: those that the gate judges, in the order of their starts.
+        verdicts: of tonight, by metric; none of a test without numbers.
+        restless: provenance that differs from run to run, so that a change of it explains nothing.
+    """
 
     report: TestReport
-    causes: Mapping[str, Causes] = field(default_factory=dict)
+    jobs: Sequence[Envelope]
+    verdicts: Mapping[str, Verdict]
+    restless: Sequence[str]
+
+    def named(self, metric: str) -> str:
+        """`resnet50 1x4gpu tuned`, and the metric if it is not the one that stands for the test."""
+        words = [self.report.workload, self.report.layout, self.report.setting]
+        if metric and metric != self.report.series[0].metric:
+            words.append(f"({metric.replace('_', ' ')})")
+        return " ".join(filter(None, words))
 
 
 def built_test(
@@ -106,23 +118,19 @@ def built_test(
     last = jobs[-1]
     with_numbers = [job for job in jobs if job.has_numbers and job.trial.role is Role.MEASURE]
     series: list[SeriesReport] = []
-    causes: dict[str, Causes] = {}
+    verdicts: dict[str, Verdict] = {}
+    changes, restless = changes_before(jobs)
     failed_jobs = _failed_since_numbers(jobs, with_numbers)
     failed = sorted({asked.night(job) for job in failed_jobs})
     ending = asked.ending(failed_jobs[-1]) if failed_jobs else Ending("")
     if with_numbers:
         latest = with_numbers[-1]
         verdicts = judge_tonight(latest, jobs, asked.references, asked.night_ends, asked.now, options=asked.options)
-        changes, _restless = changes_before(jobs)
         for metric in sorted(verdicts, key=lambda name: (name != THROUGHPUT, name)):
             verdict = verdicts[metric]
-            if verdict.causes is not None:
-                causes[metric] = verdict.causes
             found = _series_report(verdict, latest, jobs, changes, asked)
             if verdict.kind is Kind.NODE:
                 found = _of_slow_node(found, latest, slow_nodes)
-            elif verdict.kind in LASTING:
-                found = _since_it_began(found)
             if failed and found.condition is not Condition.SLOWER:
                 short = f"no numbers since {failed[0]}: {ending.state}"
                 found = replace(found, condition=Condition.FAILED, short=short)
@@ -148,7 +156,7 @@ def built_test(
         failed_on=failed_jobs[-1].nodes if failed_jobs else (),
         device_hours=device_hours,
     )
-    return BuiltTest(report, causes)
+    return BuiltTest(report, jobs, verdicts, restless)
 
 
 def _of_slow_node(series: SeriesReport, latest: Envelope, slow_nodes: Mapping[str, NodeReport]) -> SeriesReport:
@@ -156,28 +164,6 @@ def _of_slow_node(series: SeriesReport, latest: Envelope, slow_nodes: Mapping[st
     nights = [slow_nodes[name].slow_since for name in latest.nodes if name in slow_nodes]
     since = min(filter(None, nights), default=series.since)
     return replace(series, since=since, since_run=None, why=WHY_NODE)
-
-
-def _since_it_began(series: SeriesReport) -> SeriesReport:
-    """A loss is as large as all runs since it began say together, and no number of one run.
-
-    The gate's own numbers stand in `text`.
-    """
-    runs = [
-        point
-        for point in series.points_of_change()
-        if point.value is not None and point.comparable and not point.doubts
-    ]
-    if not runs or not series.pin:
-        return series
-    compared = median([point.value for point in runs if point.value is not None])
-    return replace(
-        series,
-        compared=compared,
-        compared_nights=len({point.night for point in runs}),
-        change=change_from(series.pin, compared, series.better),
-        short=OF_RUNS.sub("", series.short),
-    )
 
 
 def devices_of(envelope: Envelope) -> int | None:
@@ -236,6 +222,9 @@ def _series_report(
     series = series_of(metric, latest, jobs, asked.night_ends)
     acceptance = asked.references.acceptance(series.test, metric, series.comparability)
     pin = pin_of(series, acceptance)
+    compared, change, nights = verdict.compared, verdict.change, verdict.compared_nights
+    if verdict.extent is not None:
+        compared, change, nights = verdict.extent.value, verdict.extent.change, verdict.extent.nights
     sight = None
     if pin is not None and asked.with_sight:
         strictness = strictness_of(asked.references, len(latest.metrics))
@@ -249,15 +238,15 @@ def _series_report(
         value=measured.value,
         value_night=str(asked.night(latest)),
         pin=None if pin is None else pin.level,
-        compared=verdict.compared,
-        compared_nights=verdict.compared_nights,
-        change=verdict.change,
+        compared=compared,
+        compared_nights=nights,
+        change=change,
         limit=verdict.limit,
         since=None if verdict.since is None else str(verdict.since),
         since_run=verdict.since_run,
         short=verdict.short,
         text=verdict.text,
-        where=_where(verdict, latest),
+        where=where_of(verdict, latest),
         why=_why(verdict, latest.platform, asked),
         ticket=_ticket(verdict, asked),
         levels=_levels(series, asked.references),
@@ -273,7 +262,7 @@ def condition_of(verdict: Verdict) -> Condition:
     return Condition.SLOWER if verdict.red else _CONDITIONS[verdict.kind]
 
 
-def _where(verdict: Verdict, latest: Envelope) -> str:
+def where_of(verdict: Verdict, latest: Envelope) -> str:
     """On which node a change is, if only that is slow, and in which part of a step."""
     said = []
     if verdict.kind is Kind.NODE and latest.nodes:

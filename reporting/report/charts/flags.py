@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reporting.report.data import NoteReport, SeriesReport, TestReport
-from reporting.report.incidents import NIGHTS_APART
+from reporting.report.episodes import NIGHTS_APART
 
 FREQUENT = 6
 """What changes more often than this, such as the suite's commit, has flags only where a change begins, and at last."""
@@ -64,4 +64,4 @@ def _is_near(night: str, since: str | None) -> bool:
     if since is None:
         return False
     apart = datetime.date.fromisoformat(night) - datetime.date.fromisoformat(since)
-    return abs(apart.days) <= NIGHTS_APART
+    return abs(apart) <= NIGHTS_APART
