@@ -91,7 +91,7 @@ class Episode:
         return Cause.UNEXPLAINED
 
     def _explains(self, name: str) -> bool:
-        """Not the nodes, which differ from night to night, so that only repeats name one; and nothing that is restless."""
+        """Not the nodes: they differ from night to night, so only repeats name one. And nothing that is restless."""
         return name != "nodes" and name not in self.test.restless
 
 
