@@ -33,6 +33,7 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: python -m reporting html --month 2026-10 for its tables; with -o october.html also for a page with its "
         "picture"
     ),
+    ("python -m reporting", "trend", "--metric"): "type: python -m reporting show TEST --metric NAME",
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",
 }
 

@@ -6,11 +6,9 @@ import argparse
 import sys
 from dataclasses import replace
 
-from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.reported import add_report, report_of
-from reporting.report.data import ReportData
 from reporting.report.display import display_of
 from reporting.report.trend_text import many_tests, one_test
 
@@ -18,7 +16,6 @@ from reporting.report.trend_text import many_tests, one_test
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_report(parser)
     parser.add_argument("--nights", metavar="N", type=int, help="the last N nights (default: as many as there is room)")
-    parser.add_argument("--metric", metavar="NAME", help="only this metric (default: all of a test, the worst of many)")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -30,8 +27,6 @@ def main(options: argparse.Namespace) -> int:
     exact = tuple(test for test in report.tests if [test.id] == options.selection)
     if exact:
         report = replace(report, tests=exact)
-    if options.metric is not None:
-        report = _with_metric(report, options.metric)
     display = display_of(sys.stdout)
     if len(report.tests) == 1:
         lines = one_test(report, report.tests[0], display, options.nights, reported.site.options)
@@ -41,17 +36,3 @@ def main(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     answering.warn(report.problems)
     return 0
-
-
-def _with_metric(report: ReportData, typed: str) -> ReportData:
-    """The report with one metric only, of the tests that have it. Raises RefusedError where none has."""
-    wanted = typed.replace("_", " ")
-    tests = []
-    for test in report.tests:
-        series = tuple(one for one in test.series if one.metric.replace("_", " ") == wanted)
-        if series:
-            tests.append(replace(test, series=series))
-    if not tests:
-        known = {one.metric for test in report.tests for one in test.series}
-        raise RefusedError(f"--metric: none of these tests has {typed!r} {nearest(typed, known)}")
-    return replace(report, tests=tuple(tests))
