@@ -26,7 +26,6 @@ from reporting.report.data import Condition, NightState, NodeReport, ReportData,
 from reporting.report.month import hours_said, share
 from reporting.report.month_text import month_name
 from reporting.report.page import words
-from reporting.report.page.episodes import episodes_of
 from reporting.report.page.first_screen import first_screen
 from reporting.report.page.grid import grid
 from reporting.report.page.run_values import run_values
@@ -163,7 +162,6 @@ def _environment() -> jinja2.Environment:
         ago=words.ago,
         counted=words.counted,
         nights_between=words.nights_between,
-        episodes_of=episodes_of,
         flags=flags,
         metrics=_metrics,
         with_parts=_with_parts,
