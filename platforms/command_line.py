@@ -34,6 +34,9 @@ GONE: Mapping[tuple[str, ...], str] = {
         "picture"
     ),
     ("python -m reporting", "trend", "--metric"): "type: python -m reporting show TEST --metric NAME",
+    ("python -m reporting", "trend", "--nights"): (
+        "a trend has as many nights as there is room for; python -m reporting html -o report.html shows all of them"
+    ),
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",
 }
 

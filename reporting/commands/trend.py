@@ -6,7 +6,6 @@ import argparse
 import sys
 from dataclasses import replace
 
-from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.reported import add_report, report_of
 from reporting.report.display import display_of
@@ -15,13 +14,10 @@ from reporting.report.trend_text import many_tests, one_test
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_report(parser)
-    parser.add_argument("--nights", metavar="N", type=int, help="the last N nights (default: as many as there is room)")
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the picture of one test, or a line for each of several. Returns 0."""
-    if options.nights is not None and options.nights < 1:
-        raise RefusedError(f"--nights: {options.nights} is less than 1 (--nights 30 shows the last 30 nights)")
     reported = report_of(options, with_sight=False)
     report = reported.report
     exact = tuple(test for test in report.tests if [test.id] == options.selection)
@@ -29,9 +25,9 @@ def main(options: argparse.Namespace) -> int:
         report = replace(report, tests=exact)
     display = display_of(sys.stdout)
     if len(report.tests) == 1:
-        lines = one_test(report, report.tests[0], display, options.nights, reported.site.options)
+        lines = one_test(report, report.tests[0], display, reported.site.options)
     else:
-        lines = many_tests(report, display, options.nights)
+        lines = many_tests(report, display)
     print("\n".join(lines))
     sys.stdout.flush()
     answering.warn(report.problems)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -40,74 +39,50 @@ _OF_CONDITION = {
 
 @dataclass(frozen=True)
 class NightColumn:
-    """One night, or several that share a column.
+    """One night.
 
     Attributes:
-        value: the median of their runs that belong to the series; None for a gap.
+        value: the median of its runs that belong to the series; None for a gap.
         level: what they were compared with.
-        mark: the most urgent one of the nights.
+        mark: the most urgent one of its runs.
     """
 
-    first: datetime.date
+    night: datetime.date
     value: float | None
     level: float | None
     mark: NightMark | None
 
 
-@dataclass(frozen=True)
-class NightColumns:
-    """The columns of a picture, the last night at the right."""
-
-    columns: Sequence[NightColumn]
-    nights_each: int
-    last: datetime.date
-
-    @property
-    def values(self) -> list[float]:
-        return [column.value for column in self.columns if column.value is not None]
-
-
-def columns_of(series: SeriesReport, last: datetime.date, count: int, each: int) -> NightColumns:
-    """The columns of a series. Nights before its first run have none; nights without a run are gaps.
+def columns_of(series: SeriesReport, last: datetime.date, most: int) -> list[NightColumn]:
+    """The last nights of a series. Nights before its first run have no column; nights without a run are gaps.
 
     Args:
         last: the night at the right.
-        count: how many nights are wanted, at most.
-        each: how many nights share a column.
+        most: how many columns there is room for.
     """
     by_night: dict[datetime.date, list[Point]] = {}
     for point in series.points:
-        by_night.setdefault(_date(point.night), []).append(point)
-    number = math.ceil(min(nights_of(series, last), count) / each)
-    since = None if series.since is None else _date(series.since)
+        by_night.setdefault(datetime.date.fromisoformat(point.night), []).append(point)
     columns = []
-    for place in range(number):
-        begin = last - datetime.timedelta(days=(number - place) * each - 1)
-        days = [begin + datetime.timedelta(days=day) for day in range(each)]
-        points = [point for day in days for point in by_night.get(day, ())]
+    for ago in range(most):
+        night = last - datetime.timedelta(days=ago)
+        if by_night and night < min(by_night):
+            break
+        points = by_night.get(night, [])
         values = [point.value for point in points if point.comparable and point.value is not None]
         value = median(values) if values else None
-        columns.append(NightColumn(begin, value, _level(series, days), _mark(points, since in days)))
-    return NightColumns(columns, each, last)
+        begins = series.since == str(night)
+        columns.append(NightColumn(night, value, series.level_in(str(night)), _mark(points, begins_change=begins)))
+    columns.reverse()
+    return columns
 
 
-def nights_of(series: SeriesReport, last: datetime.date) -> int:
-    """From the first run of a series to the night `last`, at least 1."""
-    oldest = min((_date(point.night) for point in series.points), default=last)
-    return max(1, (last - oldest).days + 1)
+def values_of(columns: Sequence[NightColumn]) -> list[float]:
+    """The values of those columns that are no gaps."""
+    return [column.value for column in columns if column.value is not None]
 
 
-def _date(night: str) -> datetime.date:
-    return datetime.date.fromisoformat(night)
-
-
-def _level(series: SeriesReport, days: Sequence[datetime.date]) -> float | None:
-    """The level that counted in the last of these nights that has one."""
-    levels = (series.level_in(str(day)) for day in reversed(days))
-    return next((level for level in levels if level is not None), None)
-
-
-def _mark(points: Sequence[Point], begins_change: bool) -> NightMark | None:
+def _mark(points: Sequence[Point], *, begins_change: bool) -> NightMark | None:
     marks = {_mark_of(point) for point in points}
     if begins_change:
         marks.add(NightMark.CHANGE)

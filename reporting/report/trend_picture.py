@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reporting.gate.estimates import change_from
 from reporting.report.charts.scales import LATEST, ValueScale, value_range
 from reporting.report.display import BLOCKS, CYAN, DIM, RED, YELLOW, Display
-from reporting.report.trend_columns import NightColumn, NightColumns, NightMark
+from reporting.report.trend_columns import NightColumn, NightMark, values_of
 
 HEIGHT = 4  # lines of a picture
 STEP = 0.015  # of a line in an overview
@@ -26,12 +26,13 @@ COLOURS = {
 }
 
 
-def scale_of(nights: NightColumns, pin: float | None, display: Display) -> ValueScale:
+def scale_of(columns: Sequence[NightColumn], pin: float | None, display: Display) -> ValueScale:
     """The scale of a picture, in steps from its lower edge: the same range that the page's trend has."""
-    always = [column.level for column in nights.columns if column.level is not None]
+    values = values_of(columns)
+    always = [column.level for column in columns if column.level is not None]
     if pin is not None:
         always.insert(0, pin)
-    low, high = value_range(nights.values, [*always, *nights.values[-LATEST:]])
+    low, high = value_range(values, [*always, *values[-LATEST:]])
     return ValueScale(low, high, HEIGHT * len(_blocks(display)), 0)
 
 
@@ -45,7 +46,7 @@ def _steps(value: float, scale: ValueScale) -> int:
     return max(1, math.ceil(scale.y(value)))
 
 
-def picture(nights: NightColumns, scale: ValueScale, labels: Sequence[str], display: Display) -> list[str]:
+def picture(columns: Sequence[NightColumn], scale: ValueScale, labels: Sequence[str], display: Display) -> list[str]:
     """The lines of a picture, with the marks below it.
 
     Args:
@@ -53,15 +54,15 @@ def picture(nights: NightColumns, scale: ValueScale, labels: Sequence[str], disp
     """
     lines = []
     for row in reversed(range(HEIGHT)):
-        cells = "".join(_cell(column, row, scale, display) for column in nights.columns)
+        cells = "".join(_cell(column, row, scale, display) for column in columns)
         lines.append(f"{display.painted(labels[row], DIM)} {cells}".rstrip())
-    marks = "".join(_mark(column.mark, display) for column in nights.columns)
+    marks = "".join(_mark(column.mark, display) for column in columns)
     if marks.strip():
         lines.append(f"{' ' * len(labels[0])} {marks}".rstrip())
     return lines
 
 
-def line(nights: NightColumns, reference: float, better: str, display: Display) -> str:
+def line(columns: Sequence[NightColumn], reference: float, better: str, display: Display) -> str:
     """A series in one line, on the scale that all lines share: a step is 1.5 % of the pin, and lower is worse.
 
     Args:
@@ -69,7 +70,7 @@ def line(nights: NightColumns, reference: float, better: str, display: Display) 
     """
     blocks = _blocks(display)
     cells = []
-    for column in nights.columns:
+    for column in columns:
         if column.value is None:
             cells.append(_mark(column.mark, display))
             continue
@@ -92,9 +93,9 @@ def step_of_line(display: Display) -> float:
     return STEP * len(BLOCKS) / len(_blocks(display))
 
 
-def legend(nights: NightColumns, display: Display) -> str:
+def legend(columns: Sequence[NightColumn], display: Display) -> str:
     """The marks that occur, each with its meaning."""
-    occur = {column.mark for column in nights.columns}
+    occur = {column.mark for column in columns}
     return ", ".join(f"{symbol(mark, display)} {mark.said}" for mark in NightMark if mark in occur)
 
 

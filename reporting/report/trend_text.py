@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from reporting.report.charts.scales import ValueScale
 from reporting.report.data import Condition, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
 from reporting.report.one_test import URGENCY
-from reporting.report.trend_columns import NightColumns, NightMark, columns_of, nights_of
+from reporting.report.trend_columns import NightColumn, NightMark, columns_of, values_of
 from reporting.report.trend_picture import HEIGHT, legend, line, line_of, picture, scale_of, step_of_line, symbol
 from reporting.tables.row import number
 
@@ -47,18 +46,15 @@ CLEAR_DAYS = 300  # for so long a date needs no year
 LEAST_COLUMNS = 14  # of a trend beside a test's name; with less it has a line of its own
 
 
-def one_test(
-    report: ReportData, test: TestReport, display: Display, nights: int | None = None, options: str = ""
-) -> list[str]:
+def one_test(report: ReportData, test: TestReport, display: Display, options: str = "") -> list[str]:
     """A picture of each metric of a test, and the four answers below it.
 
     Args:
-        nights: how many are wanted; None for as many as there is room for.
         options: what printed commands need beside their arguments, such as `--site=DIR`.
     """
     lines = [display.painted(display.plain(test.id), BOLD)]
     for series in test.series:
-        lines += ["", *_series(report, series, display, nights)]
+        lines += ["", *_series(report, series, display)]
     lines.append("")
     if test.failed_nights:
         count = "night has" if test.failed_nights == 1 else f"{test.failed_nights} nights have"
@@ -68,13 +64,10 @@ def one_test(
     return [*lines, display.plain(f"The numbers, what changed when, and what can be answered: {command}")]
 
 
-def many_tests(report: ReportData, display: Display, nights: int | None = None) -> list[str]:
+def many_tests(report: ReportData, display: Display) -> list[str]:
     """One line for each test, the worst one first, each with the metric that stands worst.
 
     On a narrow terminal the name and the trend have lines of their own.
-
-    Args:
-        nights: how many are wanted; None for as many as there is room for.
     """
     chosen = [(test, min(test.series, key=_rank, default=None)) for test in report.tests]
     chosen.sort(key=lambda pair: _rank_of_test(*pair))
@@ -86,16 +79,15 @@ def many_tests(report: ReportData, display: Display, nights: int | None = None) 
     is_beside = room >= LEAST_COLUMNS
     if not is_beside:
         room = display.width - len(GAP)
-    each = _nights_each(report, [series for _test, series in chosen], room, nights)
-    drawn = [_columns(report, series, room * each, nights, each) for _test, series in chosen]
-    longest = max(len(columns.columns) for columns in drawn)
+    drawn = [_columns(report, series, room) for _test, series in chosen]
+    longest = max(map(len, drawn))
     if is_beside:
         above = f"{above:<{facts_width + name_width + len(GAP)}}{GAP}{f'to {report.night}'.rjust(longest)[:room]}"
     lines = []
     for (test, series), fact, name, columns in zip(chosen, facts, names, drawn, strict=True):
         trend = "no numbers"
-        if series is not None and columns.columns:
-            trend = " " * (longest - len(columns.columns))  # so that each night stands below itself
+        if series is not None and columns:
+            trend = " " * (longest - len(columns))  # so that each night stands below itself
             trend += line(columns, _reference(series, columns), series.better, display)
         condition = _condition(test, series)
         word = _word(condition)
@@ -104,38 +96,26 @@ def many_tests(report: ReportData, display: Display, nights: int | None = None) 
             lines.append(f"{words}{GAP}{name:<{name_width}}{GAP}{trend}".rstrip())
         else:
             lines += [words.rstrip(), f"{GAP}{name}", f"{GAP}{trend}".rstrip()]
-    below = _wrapped(_how_to_read(drawn, each, display), display)
+    below = _wrapped(_how_to_read(drawn, display), display)
     return [*_wrapped(report.headline, display), "", above.rstrip(), *lines, "", *below]
 
 
-def _nights_each(report: ReportData, chosen: Sequence[SeriesReport | None], room: int, nights: int | None) -> int:
-    """How many nights share a column: as many in all lines, so that each night stands below itself."""
-    history = max((nights_of(series, _last_night(report)) for series in chosen if series is not None), default=1)
-    return math.ceil(min(nights or room, history) / room)
-
-
-def _columns(report: ReportData, series: SeriesReport | None, most: int, nights: int | None, each: int) -> NightColumns:
-    last = _last_night(report)
+def _columns(report: ReportData, series: SeriesReport | None, room: int) -> list[NightColumn]:
     if series is None or not series.points:
-        return NightColumns((), each, last)
-    return columns_of(series, last, nights or most, each)
+        return []
+    return columns_of(series, datetime.date.fromisoformat(report.night), room)
 
 
-def _how_to_read(drawn: Sequence[NightColumns], each: int, display: Display) -> str:
+def _how_to_read(drawn: Sequence[Sequence[NightColumn]], display: Display) -> str:
     at_pin = "▇" if display.has_symbols else ":"
     step = f"{100 * step_of_line(display):g} %"
-    told = f"A column is {_column(each)}; {at_pin} is at the pin, each step is {step}, and lower is worse."
-    columns = [column for of_series in drawn for column in of_series.columns]
-    if any(column.value is None and column.mark is NightMark.FAILED for column in columns):
+    told = f"A column is a night; {at_pin} is at the pin, each step is {step}, and lower is worse."
+    if any(column.value is None and column.mark is NightMark.FAILED for columns in drawn for column in columns):
         told += f" {symbol(NightMark.FAILED, display)} {NightMark.FAILED.said}."
     return f"{told} To see the picture of one test, type words that only its id has."
 
 
-def _column(nights: int) -> str:
-    return "a night" if nights == 1 else f"{nights} nights, their median"
-
-
-def _series(report: ReportData, series: SeriesReport, display: Display, nights: int | None) -> list[str]:
+def _series(report: ReportData, series: SeriesReport, display: Display) -> list[str]:
     """The picture of one metric and its answers."""
     name = f"{series.metric}, {series.unit}" if series.unit else series.metric
     lines = _wrapped(f"{name}, {series.better} is better", display)
@@ -143,9 +123,8 @@ def _series(report: ReportData, series: SeriesReport, display: Display, nights: 
     if not values:
         return [*lines, "  no run has numbers"]
     room = display.width - len("pin ") - len(number(max(values))) - 2
-    each = _nights_each(report, [series], room, nights)
-    columns = _columns(report, series, room * each, nights, each)
-    if not columns.values:
+    columns = _columns(report, series, room)
+    if not values_of(columns):
         lines.append("  no run with numbers in these nights")
     else:
         scale = scale_of(columns, series.pin, display)
@@ -215,23 +194,25 @@ def _labels(scale: ValueScale, series: SeriesReport) -> list[str]:
     return [label.rjust(width) for label in labels]
 
 
-def _scale_text(columns: NightColumns, scale: ValueScale, series: SeriesReport) -> str:
+def _scale_text(columns: Sequence[NightColumn], scale: ValueScale, series: SeriesReport) -> str:
     told = f"from {number(scale.low)} to {number(scale.high)}"
     if series.pin:
         low, high = (change_from(series.pin, value, series.better) for value in (scale.low, scale.high))
         told += f", {_percent(low)} to {_percent(high)} beside the pin"
-    told += f"; a column is {_column(columns.nights_each)}"
-    beyond = sum(not scale.shows(value) for value in columns.values)
+    told += "; a column is a night"
+    beyond = sum(not scale.shows(value) for value in values_of(columns))
     if beyond:
         told += f"; {beyond} {'is' if beyond == 1 else 'are'} beyond the scale"
     return told
 
 
-def _dates(columns: NightColumns) -> str:
+def _dates(columns: Sequence[NightColumn]) -> str:
     """The first and the last night, below their columns."""
-    first, last = str(columns.columns[0].first), str(columns.last)
-    room = len(columns.columns) - len(first) - len(last)
-    return first + " " * room + last if room > 0 else last
+    first, last = str(columns[0].night), str(columns[-1].night)
+    room = len(columns) - len(first) - len(last)
+    if room <= 0:
+        return last
+    return first + " " * room + last
 
 
 def _facts(report: ReportData, test: TestReport, series: SeriesReport | None) -> tuple[str, str, str]:
@@ -255,7 +236,7 @@ def _short_date(night: str | None, report: ReportData) -> str:
     """`11-17`; with its year if that is not clear."""
     if night is None:
         return ""
-    age = _last_night(report) - datetime.date.fromisoformat(night)
+    age = datetime.date.fromisoformat(report.night) - datetime.date.fromisoformat(night)
     return night[len("2026-") :] if age.days < CLEAR_DAYS else night
 
 
@@ -283,12 +264,8 @@ def _rank_of_test(test: TestReport, series: SeriesReport | None) -> tuple[int, f
     return URGENCY.index(_condition(test, series)), change, test.id
 
 
-def _reference(series: SeriesReport, columns: NightColumns) -> float:
+def _reference(series: SeriesReport, columns: Sequence[NightColumn]) -> float:
     """What a line compares with: the pin; of a series that learns the median of its nights."""
     if series.pin is not None:
         return series.pin
-    return median(columns.values) if columns.values else 0.0
-
-
-def _last_night(report: ReportData) -> datetime.date:
-    return datetime.date.fromisoformat(report.night)
+    return median(values_of(columns) or [0.0])

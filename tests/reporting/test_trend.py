@@ -48,8 +48,8 @@ def report_of(envelopes, references: References | None = None) -> ReportData:
     return build(ordered, references or References(), "site", NOON, now)
 
 
-def picture_of(report: ReportData, display: Display | None = None, count: int | None = None) -> str:
-    return "\n".join(one_test(report, report.tests[0], display or Display(), count))
+def picture_of(report: ReportData) -> str:
+    return "\n".join(one_test(report, report.tests[0], Display()))
 
 
 def series_with(*values: float | None, pin: float | None = 100.0, **changes) -> SeriesReport:
@@ -106,7 +106,7 @@ def test_two_per_cent_are_seen_beside_one_night_that_is_far_away():
     calm = 60 * [100.0] + 10 * [98.0]
     calm[30] = 40.0
     series = series_with(*calm)
-    shown = columns_of(series, last_of(series), 70, 1)
+    shown = columns_of(series, last_of(series), 70)
     scale = scale_of(shown, 100.0, Display())
     assert scale.low > 40.0
     assert scale.y(98.0) < scale.y(100.0) - 1
@@ -117,7 +117,7 @@ def test_two_per_cent_are_seen_beside_one_night_that_is_far_away():
 
 def test_a_quiet_series_is_not_made_dramatic():
     series = series_with(*30 * [100.0, 100.1])
-    scale = scale_of(columns_of(series, last_of(series), 60, 1), 100.0, Display())
+    scale = scale_of(columns_of(series, last_of(series), 60), 100.0, Display())
     assert scale.high - scale.low > 4.0
 
 
@@ -141,23 +141,16 @@ def _only(series: SeriesReport):
 def test_runs_of_another_series_are_marked_and_not_drawn():
     series = series_with(100.0, 100.0, 100.0)
     other = replace(series.points[0], comparable=False, value=7.0)
-    shown = columns_of(replace(series, points=(other, *series.points[1:])), last_of(series), 10, 1)
-    assert [column.value for column in shown.columns] == [None, 100.0, 100.0]
-    assert shown.columns[0].mark is NightMark.OTHER_SERIES
+    shown = columns_of(replace(series, points=(other, *series.points[1:])), last_of(series), 10)
+    assert [column.value for column in shown] == [None, 100.0, 100.0]
+    assert shown[0].mark is NightMark.OTHER_SERIES
 
 
-def test_more_nights_than_columns_share_them():
-    series = series_with(*365 * [100.0])
-    lines = one_test(*_only(series), Display(70), 365)
-    assert "a column is 7 nights, their median" in " ".join("\n".join(lines).split())
-    assert max(line.count("█") for line in lines) == 53
-
-
-def test_by_default_there_are_as_many_nights_as_there_is_room():
+def test_there_are_as_many_nights_as_there_is_room_for():
     series = series_with(*100 * [100.0])
     (bottom,) = [line for line in picture_of_series(series).splitlines() if line.strip().startswith("96")]
     assert len(bottom) == 80 - 1
-    assert len(columns_of(series, last_of(series), 200, 1).columns) == 100
+    assert len(columns_of(series, last_of(series), 200)) == 100
 
 
 def test_several_tests_have_a_line_each_and_the_worst_is_first():
@@ -190,13 +183,11 @@ def test_nothing_but_ids_and_what_is_to_be_typed_is_wider_than_the_terminal(widt
         assert "\n".join(lines).isascii()
 
 
-def test_many_nights_share_a_column_in_all_lines_alike():
-    runs = [*nights(90, test=OTHER, hour=23.0), *nights(12, first=78)]
-    _head, _blank, _above, short, long, *rest = many_tests(report_of(runs), Display(80), 90)
-    assert len(short) == len(long)  # the last night stands below itself
-    assert len(short.split()[-1]) == 12 / 3
-    assert len(long.split()[-1]) == 90 / 3
-    assert "A column is 3 nights, their median;" in " ".join(rest)
+def test_the_last_night_stands_below_itself():
+    runs = [*nights(30, test=OTHER, hour=23.0), *nights(12, first=18)]
+    _head, _blank, _above, short, long, *_rest = many_tests(report_of(runs), Display(80))
+    assert len(short) == len(long)
+    assert (len(short.split()[-1]), len(long.split()[-1])) == (12, 30)
 
 
 def test_a_metric_where_lower_is_better_goes_down_when_it_is_worse():
@@ -244,8 +235,8 @@ def test_one_test_is_a_picture_and_several_are_lines(site, capsys):
 def test_wrong_words_are_refused_with_what_to_type(site, capsys):
     assert trend(site, "deepcan") == 2
     assert "no test has 'deepcan' in its id; there are: " in capsys.readouterr().err
-    assert trend(site, "--nights", "0") == 2
-    assert "--nights: 0 is less than 1" in capsys.readouterr().err
+    assert trend(site, "--nights", "30") == 2
+    assert "as many nights as there is room for" in capsys.readouterr().err
 
 
 def on_a_terminal(site: Path, **environment: str) -> str:
