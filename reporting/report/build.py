@@ -22,6 +22,7 @@ from reporting.report.data import (
     PlatformReport,
     ReportData,
     TestReport,
+    iso,
 )
 from reporting.report.incidents import incidents_of
 from reporting.report.month import month_report, period_of
@@ -142,9 +143,9 @@ def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> s
 
 def _slow_nodes(nodes: Sequence[NodeReport]) -> list[str]:
     names = [node.name for node in nodes if node.standing == Standing.SLOW]
-    if not names:
-        return []
-    return [f"{_list(names)} {'is a slow node' if len(names) == 1 else 'are slow nodes'}"]
+    if len(names) == 1:
+        return [f"{names[0]} is a slow node"]
+    return [f"{_list(names)} are slow nodes"] if names else []
 
 
 def _failed(tests: Sequence[TestReport]) -> list[str]:
@@ -195,16 +196,19 @@ def _platforms(tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked:
     for name in sorted({test.report.platform for test in tests}):
         reports = [test.report for test in tests if test.report.platform == name]
         pause = asked.references.pause("", name, asked.now.date())
+        paused = ""
+        if pause is not None:
+            paused = f"until {pause.until}: {pause.reason}"
         devices = Counter(report.device for report in reports if report.device)
         found.append(
             PlatformReport(
                 name=name,
                 tests=len(reports),
                 conditions=_counted(reports),
-                device=devices.most_common(1)[0][0] if devices else None,
+                device=next((device for device, _count in devices.most_common(1)), None),
                 device_hours=sum(report.device_hours for report in reports),
                 last_night=str(last[name]),
-                paused="" if pause is None else f"until {pause.until}: {pause.reason}",
+                paused=paused,
             )
         )
     return tuple(found)
@@ -225,7 +229,7 @@ def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...
             error=record.error,
             last_night=str(record.runs[-1].night),
             suspicions=record.suspicions,
-            slow_since=None if record.slow_since is None else str(record.slow_since),
+            slow_since=iso(record.slow_since),
             said=record.sentence or record.why_fit,
         )
         for platform, jobs in sorted(of_platform.items())

@@ -14,6 +14,16 @@ from typing import Literal
 SCHEMA = 1
 
 
+def iso(night: datetime.date | None) -> str | None:
+    """A night as reports have it: JSON and the page's script know no dates."""
+    return None if night is None else str(night)
+
+
+def date_of(night: str | None) -> datetime.date | None:
+    """What `iso` was made of."""
+    return None if night is None else datetime.date.fromisoformat(night)
+
+
 class Condition(StrEnum):
     """How a series, or one of its runs, stands. The order is that of urgency."""
 

@@ -19,7 +19,7 @@ from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.endings import Ending
 from reporting.history.envelope import Envelope
-from reporting.report.data import Cause, Condition
+from reporting.report.data import Cause, Condition, date_of
 from reporting.report.one_test import FAILURES, NOTE_AFTER, NOTE_BEFORE, Asked, BuiltTest, where_of
 from reporting.tables.history_rows import stored_verdicts
 
@@ -102,7 +102,7 @@ def open_episode(test: BuiltTest) -> Episode | None:
         return None
     if report.condition is Condition.FAILED:
         ending = Ending(report.failed_as, report.failed_why)
-        return Episode(test, Condition.FAILED, _date(report.failed_since), ending=ending, failed_on=report.failed_on)
+        return Episode(test, Condition.FAILED, date_of(report.failed_since), ending=ending, failed_on=report.failed_on)
     series = next(one for one in report.series if one.condition is report.condition)
     nodes: tuple[str, ...] = ()
     if series.kind == Kind.NODE:
@@ -110,7 +110,7 @@ def open_episode(test: BuiltTest) -> Episode | None:
     return Episode(
         test,
         report.condition,
-        _date(series.since or series.value_night),
+        date_of(series.since or series.value_night),
         metric=series.metric,
         change=series.change,
         short=series.short,
@@ -120,10 +120,6 @@ def open_episode(test: BuiltTest) -> Episode | None:
         nodes=nodes,
         ticket=series.ticket,
     )
-
-
-def _date(night: str | None) -> datetime.date | None:
-    return None if night is None else datetime.date.fromisoformat(night)
 
 
 def episodes_since(test: BuiltTest, first: datetime.date, asked: Asked) -> Iterator[Episode]:
@@ -247,16 +243,15 @@ def _judged_again(stretch: _Stretch, test: BuiltTest, asked: Asked) -> Episode:
     nodes: tuple[str, ...] = ()
     if verdict.kind is Kind.NODE:
         nodes = last.nodes
-    has_left = verdict.kind is Kind.LEFT
     return Episode(
         test,
         condition,
         stretch.begin,
         stretch.until,
         metric=verdict.metric,
-        change=None if has_left else _size(verdict),
+        change=_size(verdict),
         short=verdict.short,
-        has_left=has_left,
+        has_left=verdict.kind is Kind.LEFT,
         where=where_of(verdict, last),
         causes=verdict.causes,
         nodes=nodes,

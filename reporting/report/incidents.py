@@ -10,7 +10,7 @@ from dataclasses import replace
 from reporting.compare.causes import Causes, ProvenanceChange
 from reporting.compare.split import PARTS
 from reporting.fleet.nodes import Standing
-from reporting.report.data import Cause, Condition, Incident, NodeReport
+from reporting.report.data import Cause, Condition, Incident, NodeReport, date_of, iso
 from reporting.report.episodes import NIGHTS_APART, Episode, open_episode
 from reporting.report.one_test import URGENCY, WHY_NODE, Asked, BuiltTest, explained
 
@@ -81,11 +81,13 @@ def _incident(group: Sequence[Episode], of_tests: int, asked: Asked) -> Incident
     if first.nodes:
         since = min(map(_first_night, group))
     ends = [episode.until for episode in group if episode.until is not None]
-    until = max(ends) if len(ends) == len(group) else None
+    until = None
+    if len(ends) == len(group):
+        until = max(ends)
     return Incident(
         condition=first.condition,
         platform=_platform(group),
-        since=None if since is None else str(since),
+        since=iso(since),
         nights=_nights(since, until, asked),
         tests=tuple(dict.fromkeys(episode.test.report.id for episode in ordered)),
         of_tests=of_tests,
@@ -94,7 +96,7 @@ def _incident(group: Sequence[Episode], of_tests: int, asked: Asked) -> Incident
         what=_what(ordered, of_tests, changes, is_over=until is not None),
         where=_where(ordered),
         why=_why(ordered, asked),
-        until=None if until is None else str(until),
+        until=iso(until),
         cause=Counter(episode.cause(asked) for episode in ordered).most_common(1)[0][0],
         answered=_answered(ordered, since, until, asked),
     )
@@ -105,14 +107,11 @@ def _node_incident(node: NodeReport, of_tests: int, asked: Asked) -> Incident:
     loss = ""
     if node.deviation is not None:
         loss = f"{100 * abs(node.deviation):.1f} % "
-    since = None
-    if node.slow_since is not None:
-        since = datetime.date.fromisoformat(node.slow_since)
     return Incident(
         condition=Condition.SLOWER,
         platform=node.platform,
         since=node.slow_since,
-        nights=_nights(since, None, asked),
+        nights=_nights(date_of(node.slow_since), None, asked),
         tests=(),
         of_tests=of_tests,
         worst=node.deviation,
@@ -148,8 +147,9 @@ def _what(group: Sequence[Episode], of_tests: int, changes: Sequence[float], *, 
     if not losses:
         return f"{subject} slower"
     size = " to ".join(dict.fromkeys([losses[0], losses[-1]]))
-    ending = " in one run" if first.condition is Condition.SUSPECT else ""
-    return f"{subject} {size} % slower{ending}"
+    if first.condition is Condition.SUSPECT:
+        return f"{subject} {size} % slower in one run"
+    return f"{subject} {size} % slower"
 
 
 _VERBS = {"are": ("is", "are", "was", "were"), "have": ("has", "have", "had", "had")}
@@ -203,8 +203,8 @@ def _where_failed(group: Sequence[Episode]) -> str:
     of_all = set.intersection(*(set(episode.failed_on) for episode in group))
     if not of_all or len(of_all) > MOST_NODES:
         return ""
-    noun = "node" if len(of_all) == 1 else "nodes"
-    return f"{noun} {', '.join(sorted(of_all))}"
+    names = ", ".join(sorted(of_all))
+    return f"node {names}" if len(of_all) == 1 else f"nodes {names}"
 
 
 def _tests(count: int) -> str:
@@ -231,7 +231,9 @@ def _why_failed(group: Sequence[Episode]) -> list[str]:
     if not counts:
         return []
     (reason, count) = counts.most_common(1)[0]
-    return [reason if count == len(group) else f"{reason} ({_tests(count)})"]
+    if count < len(group):
+        reason = f"{reason} ({_tests(count)})"
+    return [reason]
 
 
 def _common(causes: Sequence[Causes]) -> Causes:
@@ -261,6 +263,7 @@ def _answered(group: Sequence[Episode], since: datetime.date | None, until: date
             said.setdefault(f"paused until {pause.until}: {pause.reason}", set()).update(tests)
     sentences = []
     for text, of_tests in said.items():
-        several = "" if len(of_tests) == len(tests) else f" ({len(of_tests)} of {len(tests)} tests)"
-        sentences.append(text + several)
+        if len(of_tests) < len(tests):
+            text += f" ({len(of_tests)} of {len(tests)} tests)"
+        sentences.append(text)
     return "; ".join(sentences)

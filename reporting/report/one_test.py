@@ -25,7 +25,7 @@ from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
 from reporting.references.answers import References
-from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, Sight, TestReport
+from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, Sight, TestReport, iso
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.nights import changes_before
 
@@ -122,7 +122,11 @@ def built_test(
     changes, restless = changes_before(jobs)
     failed_jobs = _failed_since_numbers(jobs, with_numbers)
     failed = sorted({asked.night(job) for job in failed_jobs})
-    ending = asked.ending(failed_jobs[-1]) if failed_jobs else Ending("")
+    ending = Ending("")
+    failed_on: tuple[str, ...] = ()
+    if failed_jobs:
+        ending = asked.ending(failed_jobs[-1])
+        failed_on = failed_jobs[-1].nodes
     if with_numbers:
         latest = with_numbers[-1]
         verdicts = judge_tonight(latest, jobs, asked.references, asked.night_ends, asked.now, options=asked.options)
@@ -135,7 +139,7 @@ def built_test(
                 short = f"no numbers since {failed[0]}: {ending.state}"
                 found = replace(found, condition=Condition.FAILED, short=short)
             series.append(found)
-    described = with_numbers[-1] if with_numbers else last
+    described = (with_numbers or jobs)[-1]
     report = TestReport(
         id=last.key.test,
         platform=last.platform,
@@ -149,11 +153,11 @@ def built_test(
         folder=folder_name(last.key.test),
         last_run=last.key.run_id,
         last_outcome=last.outcome.value,
-        failed_since=str(failed[0]) if failed else None,
+        failed_since=iso(min(failed, default=None)),
         failed_nights=len(failed),
         failed_as=ending.state,
         failed_why=ending.reason,
-        failed_on=failed_jobs[-1].nodes if failed_jobs else (),
+        failed_on=failed_on,
         device_hours=device_hours,
     )
     return BuiltTest(report, jobs, verdicts, restless)
@@ -192,8 +196,10 @@ def _text_or_none(value: object) -> str | None:
 
 def _failed_since_numbers(jobs: Sequence[Envelope], with_numbers: Sequence[Envelope]) -> list[Envelope]:
     """The jobs since the last numbers that failed, or could not be run."""
-    after = jobs if not with_numbers else jobs[jobs.index(with_numbers[-1]) + 1 :]
-    return [job for job in after if job.outcome in FAILURES]
+    first = 0
+    if with_numbers:
+        first = jobs.index(with_numbers[-1]) + 1
+    return [job for job in jobs[first:] if job.outcome in FAILURES]
 
 
 def _condition_of_test(series: Sequence[SeriesReport], has_failed: bool, last: Envelope, asked: Asked) -> Condition:
@@ -222,13 +228,20 @@ def _series_report(
     series = series_of(metric, latest, jobs, asked.night_ends)
     acceptance = asked.references.acceptance(series.test, metric, series.comparability)
     pin = pin_of(series, acceptance)
-    compared, change, nights = verdict.compared, verdict.change, verdict.compared_nights
+    level = None
+    compared = verdict.compared
+    change = verdict.change
+    nights = verdict.compared_nights
     if verdict.extent is not None:
-        compared, change, nights = verdict.extent.value, verdict.extent.change, verdict.extent.nights
+        compared = verdict.extent.value
+        change = verdict.extent.change
+        nights = verdict.extent.nights
     sight = None
-    if pin is not None and asked.with_sight:
-        strictness = strictness_of(asked.references, len(latest.metrics))
-        sight = sight_of(series, pin, trials=SIGHT_TRIALS, strictness=strictness)
+    if pin is not None:
+        level = pin.level
+        if asked.with_sight:
+            strictness = strictness_of(asked.references, len(latest.metrics))
+            sight = sight_of(series, pin, trials=SIGHT_TRIALS, strictness=strictness)
     return SeriesReport(
         metric=metric,
         unit=measured.unit,
@@ -237,12 +250,12 @@ def _series_report(
         kind=verdict.kind.value,
         value=measured.value,
         value_night=str(asked.night(latest)),
-        pin=None if pin is None else pin.level,
+        pin=level,
         compared=compared,
         compared_nights=nights,
         change=change,
         limit=verdict.limit,
-        since=None if verdict.since is None else str(verdict.since),
+        since=iso(verdict.since),
         since_run=verdict.since_run,
         short=verdict.short,
         text=verdict.text,
@@ -253,7 +266,7 @@ def _series_report(
         points=tuple(_points(metric, jobs, changes, latest, verdict, asked)),
         parts=_parts(verdict, series),
         no_split=series.runs[-1].envelope.no_split or "",
-        sight=None if sight is None else _sight(sight),
+        sight=_sight(sight),
     )
 
 
@@ -327,12 +340,17 @@ def _points(
 ) -> Iterator[Point]:
     last = latest.metrics[metric]
     for job, changed in zip(jobs, changes, strict=True):
-        measured = job.metrics.get(metric) if job.sane else None
-        if measured is not None and (measured.unit, measured.better) != (last.unit, last.better):
-            continue  # a number that means something else stands in no picture of this series
-        value = measured.value if measured is not None and math.isfinite(measured.value) else None
-        if value is not None:
-            condition, said = _said_then(metric, job, verdict if job is latest else None)
+        value = None
+        measured = job.metrics.get(metric)
+        if job.sane and measured is not None:
+            if (measured.unit, measured.better) != (last.unit, last.better):
+                continue  # a number that means something else stands in no picture of this series
+            if math.isfinite(measured.value):
+                value = measured.value
+        if value is not None and job is latest:
+            condition, said = condition_of(verdict), verdict.short
+        elif value is not None:
+            condition, said = _said_then(metric, job)
         elif job.outcome in FAILURES:
             condition, said = Condition.FAILED, job.outcome.value
         else:
@@ -351,9 +369,9 @@ def _points(
         )
 
 
-def _said_then(metric: str, job: Envelope, tonight: Verdict | None) -> tuple[Condition, str]:
-    """What the gate said of a run when it was recorded; of the latest one what it says tonight."""
-    verdict = tonight or stored_verdicts(job).get(metric)
+def _said_then(metric: str, job: Envelope) -> tuple[Condition, str]:
+    """What the gate said of a run when it was recorded."""
+    verdict = stored_verdicts(job).get(metric)
     if verdict is None:
         return Condition.LEARNING, "not judged"
     return condition_of(verdict), verdict.short
@@ -371,11 +389,16 @@ def _parts(verdict: Verdict, series: Series) -> tuple[Part, ...]:
     for name in STEP_PARTS:
         if name in now:
             values = [beside[name].value for beside in before if name in beside]
-            parts.append(Part(name, median(values) if values else None, now[name].value))
+            level = median(values) if values else None
+            parts.append(Part(name, level, now[name].value))
     return tuple(parts)
 
 
-def _sight(sight: GateSight) -> Sight:
+def _sight(sight: GateSight | None) -> Sight | None:
+    if sight is None:
+        return None
     loss = sight.loss()
-    said = sight.too_loud if loss is None else f"it finds a lasting loss of {100 * loss:.1f} % within six nights"
+    said = sight.too_loud
+    if loss is not None:
+        said = f"it finds a lasting loss of {100 * loss:.1f} % within six nights"
     return Sight(loss, sight.drifts + sight.steps, said)
