@@ -202,7 +202,7 @@ def _scale_text(columns: Sequence[NightColumn], scale: ValueScale, series: Serie
     told += "; a column is a night"
     beyond = sum(not scale.shows(value) for value in values_of(columns))
     if beyond:
-        told += f"; {beyond} {'is' if beyond == 1 else 'are'} beyond the scale"
+        told += f"; beyond the scale: {beyond}"
     return told
 
 
@@ -220,16 +220,22 @@ def _facts(report: ReportData, test: TestReport, series: SeriesReport | None) ->
     condition = _condition(test, series)
     if series is None or condition is Condition.FAILED:
         return _word(condition), "", _short_date(test.failed_since, report)
-    change = "" if series.change is None else _percent(series.change)
-    has_changed = condition not in (Condition.OK, Condition.LEARNING)
-    return _word(condition), change, _short_date(series.since if has_changed else None, report)
+    change = ""
+    if series.change is not None:
+        change = _percent(series.change)
+    if condition in (Condition.OK, Condition.LEARNING):
+        return _word(condition), change, ""
+    return _word(condition), change, _short_date(series.since, report)
 
 
 def _name(report: ReportData, test: TestReport, series: SeriesReport | None) -> str:
     """The words that choose a test, and its metric if it has several."""
-    platform = "" if len(report.platforms) == 1 else test.platform
-    metric = series.metric if series is not None and len(test.series) > 1 else ""
-    return " ".join(filter(None, [platform, test.workload, test.layout, test.setting, metric]))
+    words = [test.workload, test.layout, test.setting]
+    if len(report.platforms) > 1:
+        words.insert(0, test.platform)
+    if series is not None and len(test.series) > 1:
+        words.append(series.metric)
+    return " ".join(filter(None, words))
 
 
 def _short_date(night: str | None, report: ReportData) -> str:
@@ -260,8 +266,9 @@ def _rank(series: SeriesReport) -> tuple[int, float]:
 
 
 def _rank_of_test(test: TestReport, series: SeriesReport | None) -> tuple[int, float, str]:
-    change = 0.0 if series is None else series.change or 0.0
-    return URGENCY.index(_condition(test, series)), change, test.id
+    if series is None:
+        return URGENCY.index(test.condition), 0.0, test.id
+    return URGENCY.index(_condition(test, series)), series.change or 0.0, test.id
 
 
 def _reference(series: SeriesReport, columns: Sequence[NightColumn]) -> float:

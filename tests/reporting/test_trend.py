@@ -112,7 +112,7 @@ def test_two_per_cent_are_seen_beside_one_night_that_is_far_away():
     assert scale.y(98.0) < scale.y(100.0) - 1
     text = "\n".join(one_test(*_only(series), Display()))
     assert "↓" in text
-    assert "1 is beyond the scale" in " ".join(text.split())
+    assert "beyond the scale: 1" in " ".join(text.split())
 
 
 def test_a_quiet_series_is_not_made_dramatic():

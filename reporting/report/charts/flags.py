@@ -34,8 +34,10 @@ def flags(test: TestReport, series: SeriesReport, notes: Sequence[NoteReport]) -
     nights: dict[str, list[str]] = {}
     for note in notes:
         if note.subject in (test.id, test.platform) and first and note.night >= first:
-            by = f" ({note.by})" if note.by else ""
-            nights.setdefault(note.night, []).append(f"{VERBS[note.kind]}{note.text}{by}")
+            sentence = f"{VERBS[note.kind]}{note.text}"
+            if note.by:
+                sentence += f" ({note.by})"
+            nights.setdefault(note.night, []).append(sentence)
     for night, change in _changes(series):
         nights.setdefault(night, []).append(f"changed: {change}")
     return [

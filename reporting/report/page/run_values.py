@@ -105,6 +105,9 @@ def _level(level: Level, first: datetime.date) -> list[float | int | None]:
 
 
 def _remark(point: Point) -> str:
-    changed = f"changed: {', '.join(point.changes)}" if point.changes else ""
-    doubts = f"in doubt: {', '.join(point.doubts)}" if point.doubts else ""
-    return prose("; ".join(filter(None, (changed, doubts))))
+    said = []
+    if point.changes:
+        said.append(f"changed: {', '.join(point.changes)}")
+    if point.doubts:
+        said.append(f"in doubt: {', '.join(point.doubts)}")
+    return prose("; ".join(said))
