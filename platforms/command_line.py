@@ -29,6 +29,11 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: python -m reporting table --anchors; all published numbers stand in the files of reporting/anchors/"
     ),
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
+    (
+        "python -m reporting",
+        "html",
+        "--data",
+    ): "type: python -m reporting html -o report.html, of a history",
     ("python -m reporting", "month"): (
         "type: python -m reporting html --month 2026-10 for its tables; with -o october.html also for a page with its "
         "picture"

@@ -21,7 +21,6 @@ from reporting.commands.reported import add_month, add_report, report_of
 from reporting.report.data import ReportData
 from reporting.report.month_text import month_lines
 from reporting.report.page import render
-from reporting.report.report_json import from_json
 
 SUFFIXES = (".html", ".htm")
 
@@ -32,12 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE.html", type=Path, help="write the page to FILE; only --month does without it"
     )
     add_month(parser, "print, and show on the page,")
-    parser.add_argument(
-        "--data",
-        metavar="FILE.json",
-        type=Path,
-        help="make the page of what `python -m reporting data` has written (default: of the history)",
-    )
     parser.add_argument(
         "--evidence",
         metavar="URL",
@@ -63,10 +56,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         _refuse_name(output)
     refuse_evidence(options.evidence)
-    if options.data is None:
-        report = report_of(options, with_sight=output is not None).report
-    else:
-        report = _read(options)
+    report = report_of(options, with_sight=output is not None).report
     if report.month is not None:
         print("\n".join(map(printable, month_lines(report.month))))
         sys.stdout.flush()
@@ -115,24 +105,3 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError):  # a name that no file system has, as one with a zero byte
         return False
-
-
-def _read(options: argparse.Namespace) -> ReportData:
-    chosen = {
-        "WORD": options.selection,
-        "--tonight": options.tonight,
-        "--history": options.history,
-        "--month": options.month,
-    }
-    for option, typed in chosen.items():
-        if typed:
-            raise RefusedError(
-                f"--data: {options.data} has its tests already, so {option} cannot choose others "
-                "(type it with `python -m reporting data`)"
-            )
-    try:
-        content = options.data.read_bytes()
-    except OSError as error:
-        reason = error.strerror or error
-        raise RefusedError(f"{options.data}: {reason} (python -m reporting data -o {options.data})") from None
-    return from_json(content, str(options.data))
