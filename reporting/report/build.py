@@ -29,7 +29,7 @@ from reporting.report.month import month_report, period_of
 from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, device_hours_of
 from reporting.tables.history_rows import by_site_and_test
 
-MOST_NAMED = 4
+MOST_NAMED = 4  # of platforms: the headline must fit on a telephone
 NOT_COMPARED = frozenset({Condition.LEARNING, Condition.BLIND, Condition.FAILED, Condition.PAUSED})
 MANY_BLIND = 0.1
 """Of the tests: a headline about slower ones tells of blind ones only if they are more."""

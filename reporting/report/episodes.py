@@ -176,7 +176,7 @@ def _stretches(test: BuiltTest, asked: Asked) -> list[_Stretch]:
         if failed is not None:
             failed.until = night
             failed = None
-        last = with_numbers[-1]
+        last = with_numbers[-1]  # of several runs in a night the last one says how the night ended
         if not _losses(last):
             if slow is not None:
                 slow.until = night
@@ -229,6 +229,7 @@ def _judged_again(stretch: _Stretch, test: BuiltTest, asked: Asked) -> Episode:
     """A slow stretch as the gate saw its last run. An acceptance since then would say that nothing was slower."""
     last = stretch.bad[-1]
     references = asked.references
+    # An answer may date the new level two nights early, as the gate's estimate of the first night may be.
     before = [answer for answer in references.acceptances if answer.since < stretch.begin - NIGHTS_APART]
     references = replace(references, acceptances=before, acknowledgements=())
     judged = judge(last, test.jobs, references, asked.night_ends)

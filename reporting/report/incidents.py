@@ -14,7 +14,7 @@ from reporting.report.data import Cause, Condition, Incident, NodeReport, date_o
 from reporting.report.episodes import NIGHTS_APART, Episode, open_episode
 from reporting.report.one_test import URGENCY, WHY_NODE, Asked, BuiltTest, explained
 
-MOST_NODES = 4
+MOST_NODES = 4  # jobs that have more nodes in common failed together, and not through these nodes
 
 
 def incidents_of(tests: Sequence[BuiltTest], nodes: Sequence[NodeReport], asked: Asked) -> tuple[Incident, ...]:
@@ -78,7 +78,7 @@ def _incident(group: Sequence[Episode], of_tests: int, asked: Asked) -> Incident
     first = ordered[0]
     changes = [episode.change for episode in ordered if episode.change is not None]
     since = first.since
-    if first.nodes:
+    if first.nodes:  # it was slow whenever a test ran there, so the first time counts and not the largest loss
         since = min(map(_first_night, group))
     ends = [episode.until for episode in group if episode.until is not None]
     until = None

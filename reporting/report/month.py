@@ -30,6 +30,7 @@ from reporting.report.one_test import Asked, BuiltTest, device_hours_of
 
 RECENT = datetime.timedelta(days=31)
 """A platform whose last job is older than this before the month has no row, if nothing was asked of it in the month."""
+# What confirms a suspect run is no measurement that a test asked for, so its cost is told apart.
 REPEATS = (Role.CONFIRM, Role.PINNED)
 
 
@@ -149,6 +150,7 @@ def _nights(platform: str, jobs: Sequence[Envelope], period: Period, asked: Aske
             tests.add(job.key.test)
     for day in range(1, period.end.day + 1):
         night = period.end.replace(day=day)
+        # A job that still runs tonight is not missing yet; after its night it is one without numbers.
         judged = [job for job in of_night.get(night, []) if not _may_still_end(job, asked)]
         wanted = {job.key.test for job in judged}
         having = {job.key.test for job in judged if job.has_numbers}

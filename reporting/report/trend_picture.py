@@ -10,9 +10,11 @@ from reporting.report.charts.scales import LATEST, ValueScale, value_range
 from reporting.report.display import BLOCKS, CYAN, DIM, RED, YELLOW, Display
 from reporting.report.trend_columns import NightColumn, NightMark, values_of
 
-HEIGHT = 4  # lines of a picture
-STEP = 0.015  # of a line in an overview
-STEPS_ABOVE = 1  # the pin is in the middle of the last step but one
+HEIGHT = 4  # lines of a picture: of 32 steps over 7 % of the pin, a change of 2 % is nine
+# Of a line in an overview: chance alone moves most tests by one step, and losses of up to 8 % differ from larger ones.
+STEP = 0.015
+# The pin stands one step below the top: losses are looked for, and a gain need only be seen as one.
+STEPS_ABOVE = 1
 ASCII_BLOCKS = "_.:|"
 COLOURS = {
     NightMark.CHANGE: RED,

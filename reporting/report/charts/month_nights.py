@@ -17,6 +17,7 @@ ROW = 30
 BAR = 10  # of an incident, with the gap below it
 LETTERS = 24  # of a platform's name
 LEAST_FILLED = 3  # px: a night with few numbers is none without any
+# Colours have one meaning on the whole page: those of conditions, and never one of their own.
 CONDITIONS = {
     NightState.ALL: Condition.OK,
     NightState.SOME: Condition.SUSPECT,

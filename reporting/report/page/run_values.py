@@ -15,6 +15,7 @@ from reporting.report.page.words import visible
 
 DIGITS = 8  # of a value: with fewer, one that is rounded twice is printed otherwise than in the report
 CONDITIONS = tuple(Condition)
+# No text of a history may end the script element that it stands in.
 UNSAFE = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
 
 
