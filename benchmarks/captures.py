@@ -48,7 +48,7 @@ LARGEST_BYTES = 150_000
 COMMANDS = {
     "judge.txt": ("judge", "isambard_ai", "deepcam", "tuned"),
     "trend.txt": ("trend", "eidf_a100", "resnet50"),
-    "month.txt": ("month", "2026-11"),
+    "month.txt": ("html", "--month", "2026-11"),
 }
 """By file, what is typed after `python -m reporting`."""
 
@@ -178,6 +178,7 @@ class Picture:
         test: the id of a test that is opened and shown.
         shrink: the picture is that many times smaller than the window.
         place: what follows the page's name in the address.
+        month: what the page tells of a month, and nothing else of it.
     """
 
     name: str
@@ -187,6 +188,7 @@ class Picture:
     test: str = ""
     shrink: int = 1
     place: str = ""
+    month: str = ""
 
 
 SLOWER = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
@@ -198,16 +200,19 @@ PICTURES = (
     Picture("page-wall", (2560, 1440), dark=True, shrink=2, place="#wall"),
     Picture("page-print", (794, 1123), paper=True),
     Picture("page-test", (1100, 1000), test=SLOWER),
+    Picture("page-month", (1280, 900), month="2026-11"),
 )
 
 
 def take_pictures(year: Path, page: Path) -> None:
     """Make the page, and write each picture as a small PNG."""
     command = [sys.executable, "-m", "reporting", "html", f"--site={year}", "--tonight", str(LAST), "-o", str(page)]
-    subprocess.run(command, cwd=ROOT, env=_environment(), check=True)
     IMAGES.mkdir(exist_ok=True)
     with browser.chromium() as chromium:
         for picture in PICTURES:
+            of_month = [f"--month={picture.month}"] if picture.month else []
+            if of_month or not page.exists():
+                subprocess.run([*command, *of_month], cwd=ROOT, env=_environment(), check=True, stdout=sys.stderr)
             with browser.opened(chromium, page, *picture.size, dark=picture.dark) as shown:
                 if picture.place:
                     shown.goto(page.as_uri() + picture.place)
@@ -216,7 +221,7 @@ def take_pictures(year: Path, page: Path) -> None:
                 if picture.test:
                     test = shown.locator(f'details[data-words*="{picture.test}"]')
                     test.evaluate("details => { details.open = true; details.scrollIntoView() }")
-                png = shown.screenshot()
+                png = shown.locator("#month").screenshot() if picture.month else shown.screenshot()
             write_small(png, IMAGES / f"{picture.name}.png", picture.shrink)
 
 

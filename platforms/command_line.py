@@ -54,6 +54,15 @@ GONE: Mapping[tuple[str, ...], str] = {
         "a test of your own runs any program and records its numbers, as docs/foreign-loops.md shows: pytest "
         "site/test_mine.py"
     ),
+    ("python -m reporting", "html", "--data"): "type: python -m reporting html -o report.html, of a history",
+    ("python -m reporting", "month"): (
+        "type: python -m reporting html --month 2026-10 for its tables; with -o october.html also for a page with its "
+        "picture"
+    ),
+    ("python -m reporting", "trend", "--metric"): "type: python -m reporting show TEST --metric NAME",
+    ("python -m reporting", "trend", "--nights"): (
+        "a trend has as many nights as there is room for; python -m reporting html -o report.html shows all of them"
+    ),
     ("python -m reporting", "verify"): "type: python -m reporting import runs runs.tar.gz",
 }
 

@@ -14,7 +14,6 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "table": "show the latest run of each test, in its own unit and against its pin",
         "show": "show the nights of one test, and what changed before each of them",
         "trend": "draw the nights of tests in the terminal, and say what is slower",
-        "month": "a month in one picture: availability, performance, incidents, cost",
         "judge": "ask the gate about the latest run of each test (exit code 1: red)",
         "nodes": "show which nodes of a platform are slower than the others (exit code 1)",
         "compare": "compare two groups of runs, as before and after an upgrade",

@@ -11,12 +11,13 @@ from platforms import atomic_file
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.output_file import refuse_place
-from reporting.commands.reported import add_report, report_of
+from reporting.commands.reported import add_month, add_report, report_of
 from reporting.report.report_json import json_schema, to_json
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_report(parser)
+    add_month(parser, "also")
     parser.add_argument("--schema", action="store_true", help="write the JSON Schema of a report, and read no history")
     parser.add_argument(
         "-o", "--output", metavar="FILE.json", type=Path, help="write it to FILE (default: to the terminal)"

@@ -1,4 +1,7 @@
-"""`python -m reporting html [WORD…] -o FILE.html`: the report as one page for a browser, a wall or a printer."""
+"""`python -m reporting html [WORD…] -o FILE.html`: the report as one page for a browser, a wall or a printer.
+
+With `--month` the page has a section on that month, and its tables stand in the terminal, too.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,20 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.output_file import refuse_place
-from reporting.commands.reported import add_report, report_of
+from reporting.commands.reported import add_month, add_report, report_of
 from reporting.report.data import ReportData
+from reporting.report.month_text import month_lines
 from reporting.report.page import render
-from reporting.report.report_json import from_json
 
 SUFFIXES = (".html", ".htm")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_report(parser)
-    parser.add_argument("-o", "--output", metavar="FILE.html", type=Path, required=True, help="write the page to FILE")
     parser.add_argument(
-        "--data",
-        metavar="FILE.json",
-        type=Path,
-        help="make the page of what `python -m reporting data` has written (default: of the history)",
+        "-o", "--output", metavar="FILE.html", type=Path, help="write the page to FILE; only --month does without it"
     )
+    add_month(parser, "print, and show on the page,")
     parser.add_argument(
         "--evidence",
         metavar="URL",
@@ -46,19 +46,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the page, and say its headline. Returns 0."""
-    output: Path = options.output
+    """Write the page, and say its headline; print the month that is asked for. Returns 0."""
+    output: Path | None = options.output
+    if output is None:
+        if options.month is None:
+            raise RefusedError(
+                "-o FILE.html is missing: where to write the page (--month YYYY-MM alone prints a month)"
+            )
+    else:
+        _refuse_name(output)
+    refuse_evidence(options.evidence)
+    report = report_of(options, with_sight=output is not None).report
+    if report.month is not None:
+        print("\n".join(map(printable, month_lines(report.month))))
+        sys.stdout.flush()
+    if output is not None:
+        runs = options.runs_dir or checkout.home(options.site) / "runs"
+        write_page(report, output, runs, options.evidence)
+        print(printable(f"{report.headline}: written to {output}"), file=sys.stderr)
+    answering.warn(report.problems)
+    return 0
+
+
+def _refuse_name(output: Path) -> None:
     refuse_place(output, "report.html")
     if output.suffix.lower() not in SUFFIXES:
         page = shlex.quote(str(output.with_suffix(SUFFIXES[0])))
         raise RefusedError(f"{output}: the name of a page ends with .html, so that browsers show it (-o {page})")
-    refuse_evidence(options.evidence)
-    report = report_of(options).report if options.data is None else _read(options)
-    runs = options.runs_dir or checkout.home(options.site) / "runs"
-    write_page(report, output, runs, options.evidence)
-    print(printable(f"{report.headline}: written to {output}"), file=sys.stderr)
-    answering.warn(report.problems)
-    return 0
 
 
 def write_page(report: ReportData, output: Path, runs: Path, evidence: str | None = None) -> None:
@@ -91,18 +105,3 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError):  # a name that no file system has, as one with a zero byte
         return False
-
-
-def _read(options: argparse.Namespace) -> ReportData:
-    for option, typed in (("WORD", options.selection), ("--tonight", options.tonight), ("--history", options.history)):
-        if typed:
-            raise RefusedError(
-                f"--data: {options.data} has its tests already, so {option} cannot choose others "
-                "(type it with `python -m reporting data`)"
-            )
-    try:
-        content = options.data.read_bytes()
-    except OSError as error:
-        reason = error.strerror or error
-        raise RefusedError(f"{options.data}: {reason} (python -m reporting data -o {options.data})") from None
-    return from_json(content, str(options.data))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.history.endings import endings_in
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
 from reporting.report.build import build
 from reporting.report.data import ReportData
 
@@ -31,6 +36,18 @@ def add_report(parser: argparse.ArgumentParser, words: str = WORDS) -> None:
     add_tonight(parser)
 
 
+def add_month(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare `--month`, which `report_of` reads."""
+    parser.add_argument("--month", metavar="YYYY-MM", type=_month, help=f"{what} what the month was")
+
+
+def _month(word: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(f"{word}-01")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no month: write it as in 2026-11") from None
+
+
 def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Reported:
     """The report of the tests that the options choose. Raises RefusedError if there is none.
 
@@ -42,6 +59,9 @@ def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Report
     envelopes = until_tonight(selected(site, options.selection, problems), options, site)
     settings = site.settings
     now = now_of(options, site)
+    month = getattr(options, "month", None)  # only some commands tell a month
+    if month is not None:
+        _refuse_empty(month, envelopes, site)
     report = build(
         envelopes,
         site.references(),
@@ -53,5 +73,14 @@ def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Report
         with_sight=with_sight,
         made_at=answering.now(),
         ending=endings_in(site.history, problems),
+        month=month,
     )
     return Reported(site, report)
+
+
+def _refuse_empty(month: datetime.date, envelopes: Sequence[Envelope], site: OpenedSite) -> None:
+    """Raise RefusedError for a month in which these tests have no job."""
+    months = sorted({night_of(job.time_s, site.settings.night_ends).replace(day=1) for job in envelopes})
+    if month not in months:
+        runs = f"these tests have runs from {months[0]:%Y-%m} to {months[-1]:%Y-%m}"
+        raise RefusedError(f"--month: {site.history}: no run in {month:%Y-%m}; {runs}")

@@ -6,52 +6,29 @@ import argparse
 import sys
 from dataclasses import replace
 
-from platforms.config.loading import nearest
-from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.reported import add_report, report_of
-from reporting.report.data import ReportData
 from reporting.report.display import display_of
 from reporting.report.trend_text import many_tests, one_test
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_report(parser)
-    parser.add_argument("--nights", metavar="N", type=int, help="the last N nights (default: as many as there is room)")
-    parser.add_argument("--metric", metavar="NAME", help="only this metric (default: all of a test, the worst of many)")
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the picture of one test, or a line for each of several. Returns 0."""
-    if options.nights is not None and options.nights < 1:
-        raise RefusedError(f"--nights: {options.nights} is less than 1 (--nights 30 shows the last 30 nights)")
     reported = report_of(options, with_sight=False)
     report = reported.report
     exact = tuple(test for test in report.tests if [test.id] == options.selection)
     if exact:
         report = replace(report, tests=exact)
-    if options.metric is not None:
-        report = _with_metric(report, options.metric)
     display = display_of(sys.stdout)
     if len(report.tests) == 1:
-        lines = one_test(report, report.tests[0], display, options.nights, reported.site.options)
+        lines = one_test(report, report.tests[0], display, reported.site.options)
     else:
-        lines = many_tests(report, display, options.nights)
+        lines = many_tests(report, display)
     print("\n".join(lines))
     sys.stdout.flush()
     answering.warn(report.problems)
     return 0
-
-
-def _with_metric(report: ReportData, typed: str) -> ReportData:
-    """The report with one metric only, of the tests that have it. Raises RefusedError where none has."""
-    wanted = typed.replace("_", " ")
-    tests = []
-    for test in report.tests:
-        series = tuple(one for one in test.series if one.metric.replace("_", " ") == wanted)
-        if series:
-            tests.append(replace(test, series=series))
-    if not tests:
-        known = {one.metric for test in report.tests for one in test.series}
-        raise RefusedError(f"--metric: none of these tests has {typed!r} {nearest(typed, known)}")
-    return replace(report, tests=tuple(tests))

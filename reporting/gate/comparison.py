@@ -10,7 +10,7 @@ from statistics import median
 from reporting.gate.course import Course, RecentNights, course_of, start_from
 from reporting.gate.estimates import RETURN, Noise, Strictness
 from reporting.gate.series import Pin, RunValue, Series
-from reporting.gate.verdict import Kind
+from reporting.gate.verdict import Extent, Kind
 from reporting.history.run_facts import FASTEST, NOT_ALONE, THROUGHPUT
 
 
@@ -131,6 +131,14 @@ class Comparison:
             return next((index for index in later if not self.series.was_exceptional(runs[index])), lasting.first)
         changes = self.series.changes(runs, self.pin.level)
         return start_from(self.series, runs, changes, self.course.level_from, self.findings()[0].change)
+
+    def extent(self, found: LevelChange) -> Extent:
+        """How large a change is since it began; what was found, if every run since then is in doubt."""
+        runs = [run for run in self.runs_at_level()[self.start() :] if run.eligible]
+        if not runs:
+            return Extent(found.value, found.change, found.nights)
+        value = median([run.value for run in runs])
+        return Extent(value, self.series.change(value, self.pin.level), len({run.night for run in runs}))
 
     def since(self) -> datetime.date:
         """The first night of the change."""

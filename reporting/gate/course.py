@@ -9,7 +9,6 @@ Runs since the last seven nights that were at the level are no noise: if they be
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -301,10 +300,3 @@ def start_from(series: Series, runs: Sequence[RunValue], changes: Sequence[float
     counts_all = series.was_exceptional(runs[-1])
     indexes = [index for index in range(earliest, len(runs)) if counts_all or not series.was_exceptional(runs[index])]
     return indexes[estimates.start_of_change([changes[index] for index in indexes], found)]
-
-
-def window_of(series: Series, pin: Pin) -> list[RunValue]:
-    """The eligible runs of the last seven nights that have any, at the pin's level."""
-    runs: list[RunValue] = series.eligible_since(pin.first)
-    nights: list[datetime.date] = sorted({run.night for run in runs})[-WINDOW_NIGHTS:]
-    return [run for run in runs if run.night in nights]

@@ -168,7 +168,7 @@ def _beside_pin(subject: Subject, comparison: Comparison) -> Verdict:
     if not findings:
         lines = [explanation.ok_sentence(subject, comparison), *doubts, *numbers]
         verdict = _of(subject, Kind.OK, "ok", lines, comparison.summary(), runs=runs, pinned=True)
-        return _anchored(subject, verdict, comparison.summary(), comparison)
+        return _anchored(subject, verdict, comparison.summary().value, comparison)
     found = findings[0]
     since = comparison.since()
     before, after = explanation.around(comparison.runs_at_level(), comparison.start())
@@ -180,12 +180,13 @@ def _beside_pin(subject: Subject, comparison: Comparison) -> Verdict:
         *numbers,
     ]
     word = "faster" if found.kind is Kind.FASTER else "slower"
-    short = f"{percent(found.change)} of {runs}, {word} since {since}"
+    extent = comparison.extent(found)
+    short = f"{percent(extent.change)} of {runs}, {word} since {since}"
     verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True, causes=causes)
-    verdict = dataclasses.replace(verdict, since_run=comparison.since_run())
+    verdict = dataclasses.replace(verdict, since_run=comparison.since_run(), extent=extent)
     if comparison.is_new_step:
         verdict = _suspected(subject, verdict, comparison.pin.level, found, again=comparison.again)
-    verdict = _anchored(subject, verdict, found, comparison)
+    verdict = _anchored(subject, verdict, extent.value, comparison)
     losses = [finding for finding in findings if finding.kind in RED]
     return _answered(subject, verdict, losses, comparison.step_limit)
 
@@ -268,12 +269,12 @@ def _of(
     )
 
 
-def _anchored(subject: Subject, verdict: Verdict, found: LevelChange, comparison: Comparison) -> Verdict:
+def _anchored(subject: Subject, verdict: Verdict, value: float, comparison: Comparison) -> Verdict:
     """After an acceptance a verdict shows the distance from the series' first pin, too, which no acceptance moves."""
     acceptance = comparison.pin.acceptance
     if acceptance is None or acceptance.anchor == 0:
         return verdict
-    change = subject.series.change(found.value, acceptance.anchor)
+    change = subject.series.change(value, acceptance.anchor)
     short = f"{verdict.short} ({percent(change)} of the first pin)"
     return dataclasses.replace(verdict, short=short)
 

@@ -85,6 +85,24 @@ class Confirmation:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """How large a change is: all runs without doubt since it began together, since one run says little by itself.
+
+    Reports and tables show it, so that a loss has one size in all of them. The gate itself compares one run or the last
+    seven nights; those numbers stand in the verdict's text, and are named there.
+
+    Attributes:
+        value: their median, in the metric's unit.
+        change: of the value from the pin, as a fraction; negative is worse.
+        nights: how many they are of.
+    """
+
+    value: float
+    change: float
+    nights: int
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The gate's answer.
 
@@ -103,7 +121,8 @@ class Verdict:
         runs: how many runs the pin, or what has been learned of it, consists of.
         pinned: the series has a pin. `--gate=require` needs one.
         blind: there was no eligible run for three nights, whatever the kind. It is red under `--gate=require`.
-        short: for a table's last column: `-10.8 % of 20, slower since 2026-11-17`.
+        extent: how large the change is since it began; None without a pin, or without a change.
+        short: for a table's last column: `-10.8 % of 20, slower since 2026-11-17`, the number that of `extent`.
         text: a sentence, and lines with the numbers by which a person can recompute it, what changed in provenance,
             notes, and the commands that answer it. It is the message of a failed test.
         causes: what may explain the change, without people's notes; None if there is none.
@@ -129,6 +148,7 @@ class Verdict:
     runs: int = 0
     pinned: bool = False
     blind: bool = False
+    extent: Extent | None = None
     causes: Causes | None = None
     suspect: Suspect | None = None
     confirmation: Confirmation | None = None

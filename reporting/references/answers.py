@@ -135,9 +135,11 @@ class References:
     def pause(self, test: str, platform: str, day: datetime.date) -> Pause | None:
         """The pause that a test is under on a day, by its own id or by its platform's name.
 
-        Of each name only the last one counts: it may end an earlier one before its time.
+        Of each name only the last one counts that was given by then: it may end an earlier one before its time. A pause
+        that is given today says nothing of the nights before, so that months that are over stay as they were.
         """
-        last = {answer.name: answer for answer in self.pauses}
+        given = [answer for answer in self.pauses if answer.author.at.astimezone().date() <= day]
+        last = {answer.name: answer for answer in given}
         for name in (test, platform):
             if name in last and day <= last[name].until:
                 return last[name]

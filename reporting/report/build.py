@@ -16,17 +16,20 @@ from reporting.references.answers import Author, References
 from reporting.report.data import (
     SCHEMA,
     Condition,
+    MonthReport,
     NodeReport,
     NoteReport,
     PlatformReport,
     ReportData,
     TestReport,
+    iso,
 )
 from reporting.report.incidents import incidents_of
+from reporting.report.month import month_report, period_of
 from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, device_hours_of
 from reporting.tables.history_rows import by_site_and_test
 
-MOST_NAMED = 4
+MOST_NAMED = 4  # of platforms: the headline must fit on a telephone
 NOT_COMPARED = frozenset({Condition.LEARNING, Condition.BLIND, Condition.FAILED, Condition.PAUSED})
 MANY_BLIND = 0.1
 """Of the tests: a headline about slower ones tells of blind ones only if they are more."""
@@ -44,6 +47,7 @@ def build(
     with_sight: bool = True,
     made_at: datetime.datetime | None = None,
     ending: ReadsEnding = by_outcome,
+    month: datetime.date | None = None,
 ) -> ReportData:
     """A report of some tests of a site.
 
@@ -58,17 +62,15 @@ def build(
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
         with_sight: say what the gate can see in each series. This takes most of the time.
         ending: reads how a job without numbers ended.
+        month: any day of the month that is to be told, too.
 
     Raises:
         RefusedError: no job of these tests is in a series.
     """
     asked = Asked(references, night_ends, now, options, with_sight, ending)
-    judged = {  # a test whose jobs were all skipped has nothing to report
-        key: jobs
-        for key, jobs in by_site_and_test(envelopes).items()
-        if any(job.outcome is not Outcome.SKIPPED for job in jobs)
-    }
-    if not judged:
+    nodes = _nodes(envelopes, asked)
+    tests = _built(envelopes, nodes, asked)
+    if not tests:
         if all(job.is_vain_try or job.outcome is Outcome.SKIPPED for job in envelopes):
             raise RefusedError(
                 "these jobs are of tests that cannot run there, as their platforms' files say, and `--try-unsupported` "
@@ -78,16 +80,6 @@ def build(
             "these jobs are of campaigns, visits or A/B runs, which are in no series, so there is nothing to report "
             "(`python -m reporting compare LABEL LABEL` compares those with --label)"
         )
-    hours = _device_hours(envelopes)
-    nodes = _nodes(envelopes, asked)
-    slow_nodes: dict[str, dict[str, NodeReport]] = {}
-    for node in nodes:
-        if node.standing == Standing.SLOW:
-            slow_nodes.setdefault(node.platform, {})[node.name] = node
-    tests = []
-    for (_site, test), jobs in judged.items():
-        tests.append(built_test(jobs, hours.get(test, 0.0), slow_nodes.get(jobs[-1].platform, {}), asked))
-    tests.sort(key=lambda test: _place(test.report))
     reports = tuple(test.report for test in tests)
     first = min(asked.night(envelope) for envelope in envelopes)
     return ReportData(
@@ -104,7 +96,30 @@ def build(
         nodes=nodes,
         notes=_notes(reports, first, asked),
         problems=(*problems, *references.problems),
+        month=None if month is None else _month(site, month, envelopes, asked),
     )
+
+
+def _built(envelopes: Sequence[Envelope], nodes: Sequence[NodeReport], asked: Asked) -> list[BuiltTest]:
+    """The tests of these jobs, in the order of a report. One whose jobs were all skipped has nothing to report."""
+    hours = _device_hours(envelopes)
+    slow_nodes: dict[str, dict[str, NodeReport]] = {}
+    for node in nodes:
+        if node.standing == Standing.SLOW:
+            slow_nodes.setdefault(node.platform, {})[node.name] = node
+    tests = []
+    for (_site, test), jobs in by_site_and_test(envelopes).items():
+        if any(job.outcome is not Outcome.SKIPPED for job in jobs):
+            tests.append(built_test(jobs, hours.get(test, 0.0), slow_nodes.get(jobs[-1].platform, {}), asked))
+    return sorted(tests, key=lambda test: _place(test.report))
+
+
+def _month(site: str, month: datetime.date, envelopes: Sequence[Envelope], asked: Asked) -> MonthReport:
+    """A month, by the jobs until its last night: what came later says nothing of it."""
+    period, at_its_end = period_of(month, asked)
+    jobs = [job for job in envelopes if asked.night(job) <= period.last]
+    tests = _built(jobs, _nodes(jobs, at_its_end), at_its_end)
+    return month_report(site, period, tests, jobs, at_its_end)
 
 
 def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> str:
@@ -128,9 +143,9 @@ def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> s
 
 def _slow_nodes(nodes: Sequence[NodeReport]) -> list[str]:
     names = [node.name for node in nodes if node.standing == Standing.SLOW]
-    if not names:
-        return []
-    return [f"{_list(names)} {'is a slow node' if len(names) == 1 else 'are slow nodes'}"]
+    if len(names) == 1:
+        return [f"{names[0]} is a slow node"]
+    return [f"{_list(names)} are slow nodes"] if names else []
 
 
 def _failed(tests: Sequence[TestReport]) -> list[str]:
@@ -181,16 +196,19 @@ def _platforms(tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked:
     for name in sorted({test.report.platform for test in tests}):
         reports = [test.report for test in tests if test.report.platform == name]
         pause = asked.references.pause("", name, asked.now.date())
+        paused = ""
+        if pause is not None:
+            paused = f"until {pause.until}: {pause.reason}"
         devices = Counter(report.device for report in reports if report.device)
         found.append(
             PlatformReport(
                 name=name,
                 tests=len(reports),
                 conditions=_counted(reports),
-                device=devices.most_common(1)[0][0] if devices else None,
+                device=next((device for device, _count in devices.most_common(1)), None),
                 device_hours=sum(report.device_hours for report in reports),
                 last_night=str(last[name]),
-                paused="" if pause is None else f"until {pause.until}: {pause.reason}",
+                paused=paused,
             )
         )
     return tuple(found)
@@ -211,7 +229,7 @@ def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...
             error=record.error,
             last_night=str(record.runs[-1].night),
             suspicions=record.suspicions,
-            slow_since=None if record.slow_since is None else str(record.slow_since),
+            slow_since=iso(record.slow_since),
             said=record.sentence,
         )
         for platform, jobs in sorted(of_platform.items())

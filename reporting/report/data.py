@@ -6,11 +6,22 @@ negative change is worse whatever the metric's direction. Nights are ISO dates, 
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 SCHEMA = 1
+
+
+def iso(night: datetime.date | None) -> str | None:
+    """A night as reports have it: JSON and the page's script know no dates."""
+    return None if night is None else str(night)
+
+
+def date_of(night: str | None) -> datetime.date | None:
+    """What `iso` was made of."""
+    return None if night is None else datetime.date.fromisoformat(night)
 
 
 class Condition(StrEnum):
@@ -215,13 +226,25 @@ class TestReport:
     device_hours: float = 0.0
 
 
+class Cause(StrEnum):
+    """Why tests were slower or had no numbers, as far as the history says it. The first one that fits counts."""
+
+    NODE = "node"
+    """Repeats have named it."""
+    CHANGE = "change of software or machine"
+    INPUT = "input or storage"
+    FAILED = "failed jobs"
+    UNEXPLAINED = "unexplained"
+
+
 @dataclass(frozen=True)
 class Incident:
     """Tests of one platform that changed in the same way about the same night, or a slow node: one line of the answer.
 
     Attributes:
-        condition: SLOWER, FAILED, SUSPECT or ACKNOWLEDGED.
+        condition: SLOWER, FAILED, SUSPECT or ACKNOWLEDGED; of an incident that is over as it was in its last night.
         since: the first night; None if it is not known.
+        until: the first night in which all of its tests were well again; None while it lasts.
         nights: for how many nights it has lasted, the last night of the report included.
         tests: their ids, the worst first; none for a node that only its visits show as slow.
         of_tests: how many tests the platform has.
@@ -229,6 +252,7 @@ class Incident:
         what: `3 of 6 tests are 6.1 to 8.4 % slower`, `resnet50 1x4gpu tuned is 8.4 % slower`.
         where: in which part of a step, and on which nodes.
         why: what changed at the same time, and what people noted; says so if nothing that is recorded has changed.
+        answered: what people have done about it, as `accepted by ada on 2026-11-20`; "" for nothing.
     """
 
     condition: Condition
@@ -242,6 +266,9 @@ class Incident:
     what: str
     where: str
     why: str
+    until: str | None = None
+    cause: Cause = Cause.UNEXPLAINED
+    answered: str = ""
 
 
 @dataclass(frozen=True)
@@ -295,6 +322,113 @@ class NoteReport:
     """The day on which it was said."""
 
 
+class NightState(StrEnum):
+    """What a platform delivered in a night."""
+
+    ALL = "all"
+    """Every test that was asked for has numbers."""
+    SOME = "some"
+    NONE = "none"
+    PAUSED = "paused"
+    NOTHING = "nothing asked"
+    AHEAD = "to come"
+
+
+@dataclass(frozen=True)
+class NightOfPlatform:
+    """How many tests were asked of a platform in a night, and how many of them have numbers."""
+
+    night: datetime.date
+    state: NightState
+    asked: int = 0
+    with_numbers: int = 0
+
+
+@dataclass(frozen=True)
+class MonthTest:
+    """Where a test that has numbers in a month stands at its end. All changes are those of `SeriesReport`.
+
+    Attributes:
+        metric, value, unit, pin, change: of the series that stands for the test.
+        is_accepted: people have accepted the level that `pin` is.
+    """
+
+    id: str
+    name: str
+    condition: Condition
+    metric: str
+    value: float | None
+    unit: str
+    pin: float | None
+    is_accepted: bool
+    change: float | None
+
+
+@dataclass(frozen=True)
+class DeviceHours:
+    """What the jobs of a month took, in device-hours.
+
+    Attributes:
+        measured: jobs that the tests asked for.
+        repeats: of suspect runs.
+        visits: of single nodes (`--each-node`), and jobs of users who checked their nodes (`--check`).
+        comparisons: jobs of campaigns (`--label`) and A/B runs.
+        not_counted: how many jobs have no times, or no known number of devices.
+    """
+
+    measured: float = 0.0
+    repeats: float = 0.0
+    visits: float = 0.0
+    comparisons: float = 0.0
+    not_counted: int = 0
+
+    @property
+    def total(self) -> float:
+        return self.measured + self.repeats + self.visits + self.comparisons
+
+
+@dataclass(frozen=True)
+class PlatformMonth:
+    """One platform in a month: all nights of it, its tests, and what its jobs took."""
+
+    name: str
+    nights: tuple[NightOfPlatform, ...]
+    tests: tuple[MonthTest, ...]
+    hours: DeviceHours
+
+    @property
+    def asked(self) -> int:
+        """The sum of all nights, as `with_numbers`."""
+        return sum(night.asked for night in self.nights)
+
+    @property
+    def with_numbers(self) -> int:
+        return sum(night.with_numbers for night in self.nights)
+
+    def count(self, state: NightState) -> int:
+        return sum(night.state is state for night in self.nights)
+
+
+@dataclass(frozen=True)
+class MonthReport:
+    """A month of a site.
+
+    Attributes:
+        first, last: its nights; `last` is tonight in a month that is not over.
+        is_over: no night of it is to come.
+        headline: it in one sentence.
+        incidents: those of which a night lies in the month, in the order of their begin.
+    """
+
+    site: str
+    first: datetime.date
+    last: datetime.date
+    is_over: bool
+    headline: str
+    platforms: tuple[PlatformMonth, ...]
+    incidents: tuple[Incident, ...]
+
+
 @dataclass(frozen=True)
 class ReportData:
     """A whole report.
@@ -306,6 +440,7 @@ class ReportData:
         incidents: the most urgent first.
         conditions: how many tests have which condition.
         problems: what could not be read of the history and the answers, each a sentence.
+        month: the month that was asked for.
     """
 
     schema: int
@@ -321,3 +456,4 @@ class ReportData:
     nodes: tuple[NodeReport, ...] = ()
     notes: tuple[NoteReport, ...] = ()
     problems: tuple[str, ...] = ()
+    month: MonthReport | None = None

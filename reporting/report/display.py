@@ -13,7 +13,7 @@ from platforms.printable import printable
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SYMBOLS = BLOCKS + "▼\N{MULTIPLICATION SIGN}≠┄↑↓"
-LEAST_WIDTH = 30
+LEAST_WIDTH = 30  # the lines of narrower terminals wrap
 RESET = "\x1b[0m"
 RED, YELLOW, CYAN, DIM, BOLD = "\x1b[31m", "\x1b[33m", "\x1b[36m", "\x1b[2m", "\x1b[1m"
 

@@ -1,355 +1,210 @@
-"""A month of a site: availability, performance against the accepted levels, incidents, and what the runs have cost.
+"""A month of a site: availability, where its tests stand, incidents, and what the runs have cost.
 
-docs/month.md defines every number. Nothing here reads a file: a month is made of envelopes and of people's answers.
+docs/report.md defines the numbers. A month that is over is judged as in its last night, with all answers that people
+have given until now: what they accept later was no loss.
 """
 
 from __future__ import annotations
 
 import calendar
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from statistics import median
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from platforms.job import Outcome, Role
-from reporting.gate.course import window_of
-from reporting.gate.series import Pin, RunValue, Series, learned, pin_of, series_of
-from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
-from reporting.history.nights import night_of
-from reporting.history.run_facts import THROUGHPUT
-from reporting.references.answers import References
-from reporting.report.data import Condition
-from reporting.report.month_incidents import MonthIncident, Period, incidents_in, spoken_name
-from reporting.report.one_test import Asked, built_test, device_hours_of
+from reporting.report.data import (
+    Condition,
+    DeviceHours,
+    Incident,
+    MonthReport,
+    MonthTest,
+    NightOfPlatform,
+    NightState,
+    PlatformMonth,
+)
+from reporting.report.episodes import episodes_since
+from reporting.report.incidents import together
+from reporting.report.one_test import Asked, BuiltTest, device_hours_of
 
 RECENT = datetime.timedelta(days=31)
 """A platform whose last job is older than this before the month has no row, if nothing was asked of it in the month."""
+# What confirms a suspect run is no measurement that a test asked for, so its cost is told apart.
 REPEATS = (Role.CONFIRM, Role.PINNED)
 
 
-class NightState(StrEnum):
-    """What a platform delivered in a night."""
-
-    ALL = "all"
-    """Every test that was asked for has numbers."""
-    SOME = "some"
-    NONE = "none"
-    PAUSED = "paused"
-    NOTHING = "nothing asked"
-    AHEAD = "to come"
-
-
 @dataclass(frozen=True)
-class NightOfPlatform:
-    """How many tests were asked of a platform in a night, and how many of them have numbers."""
+class Period:
+    """A month until now: `last` is tonight in a month that is not over, and `end` its last day in any case."""
 
-    night: datetime.date
-    state: NightState
-    asked: int = 0
-    with_numbers: int = 0
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a test stands at the month's end. Changes are fractions, negative is worse; None: not known.
-
-    Attributes:
-        metric: the effective throughput; of a test without it the first metric by name.
-        level: what it is compared with, in `unit`: the accepted level, else the first pin. None while it learns.
-        learned: how many runs it has learned from, while it has no level.
-        value: the median of the last seven nights that have runs without doubt, in `unit`.
-        change: of this value from the level; from_first_pin: from the first pin, of an accepted level.
-        lowest, highest: the changes of the month's worst and best run without doubt, each from the level of its night.
-        runs: how many runs without doubt the month has.
-        condition: of the test at the month's end, with all answers that people have given until now.
-    """
-
-    test: str
-    name: str
-    metric: str
-    unit: str
-    level: float | None
-    is_accepted: bool
-    learned: int
-    value: float | None
-    change: float | None
-    from_first_pin: float | None
-    lowest: float | None
-    highest: float | None
-    runs: int
-    condition: Condition
-
-
-@dataclass(frozen=True)
-class DeviceHours:
-    """What the jobs of a month took, in device-hours.
-
-    Attributes:
-        measured: jobs that the tests asked for.
-        repeats: of suspect runs.
-        visits: of single nodes (`--each-node`), and jobs of users who checked their nodes (`--check`).
-        comparisons: jobs of campaigns (`--label`) and A/B runs.
-        jobs: how many jobs these are; not_counted: how many more have no times, or no known number of devices.
-    """
-
-    measured: float = 0.0
-    repeats: float = 0.0
-    visits: float = 0.0
-    comparisons: float = 0.0
-    jobs: int = 0
-    not_counted: int = 0
-
-    @property
-    def total(self) -> float:
-        return self.measured + self.repeats + self.visits + self.comparisons
-
-
-@dataclass(frozen=True)
-class PlatformMonth:
-    """One platform in the month.
-
-    Attributes:
-        nights: all nights of the month.
-        share: of the machine's device-hours in the nights until now; None if its number of devices is not known.
-    """
-
-    name: str
-    nights: tuple[NightOfPlatform, ...]
-    standings: tuple[Standing, ...]
-    hours: DeviceHours
-    share: float | None = None
-
-    @property
-    def asked(self) -> int:
-        """The sum of all nights, as `with_numbers`."""
-        return sum(night.asked for night in self.nights)
-
-    @property
-    def with_numbers(self) -> int:
-        return sum(night.with_numbers for night in self.nights)
-
-    @property
-    def availability(self) -> float | None:
-        """The share of what was asked for that has numbers; None if nothing was asked for."""
-        return self.with_numbers / self.asked if self.asked else None
-
-    def count(self, state: NightState) -> int:
-        return sum(night.state is state for night in self.nights)
-
-
-@dataclass(frozen=True)
-class MonthData:
-    """A month of a site.
-
-    Attributes:
-        first, last: its nights; `last` is tonight in a month that is not over.
-        is_over: no night of it is to come.
-        short_losses: losses that may be chance; they are no incidents.
-    """
-
-    site: str
     first: datetime.date
     last: datetime.date
-    is_over: bool
-    platforms: tuple[PlatformMonth, ...]
-    incidents: tuple[MonthIncident, ...]
-    made_at: datetime.datetime
-    short_losses: tuple[MonthIncident, ...] = ()
+    end: datetime.date
 
     @property
-    def hours(self) -> float:
-        return sum(platform.hours.total for platform in self.platforms)
-
-    @property
-    def availability(self) -> float | None:
-        asked = sum(platform.asked for platform in self.platforms)
-        return sum(platform.with_numbers for platform in self.platforms) / asked if asked else None
+    def is_over(self) -> bool:
+        return self.last == self.end
 
 
-def month_data(
-    envelopes: Sequence[Envelope],
-    references: References,
-    site: str,
-    month: datetime.date,
-    night_ends: datetime.time,
-    now: datetime.datetime,
-    *,
-    devices: Mapping[str, int] | None = None,
-    ending: ReadsEnding = by_outcome,
-) -> MonthData:
+def period_of(month: datetime.date, asked: Asked) -> tuple[Period, Asked]:
+    """A month by any day of it, and what is asked at its end. Sights are not simulated: a month does not show them."""
+    end = month.replace(day=calendar.monthrange(month.year, month.month)[1])
+    now = asked.now
+    if asked.tonight > end:
+        now = datetime.datetime.combine(end, asked.night_ends)
+    last = min(end, asked.tonight)
+    return Period(month.replace(day=1), last, end), replace(asked, now=now, with_sight=False)
+
+
+def month_report(
+    site: str, period: Period, tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked: Asked
+) -> MonthReport:
     """What a month of a site was.
 
     Args:
-        envelopes: all jobs of the site, in the order of their starts.
-        references: what people have answered until now. An answer that was given after the month counts, too.
-        month: any day of it.
-        night_ends: the hour at which the site's nights end.
-        now: the present time. Nights after it are to come.
-        devices: how many devices each platform has, as far as that is known.
-        ending: reads how a job without numbers ended.
+        tests: of the site, as they stood in its last night.
+        envelopes: all jobs until then, in the order of their starts.
+        asked: what was asked at that time.
     """
-    tonight = night_of(now.timestamp(), night_ends)
-    end = month.replace(day=calendar.monthrange(month.year, month.month)[1])
-    period = Period(month.replace(day=1), min(end, tonight), tonight, night_ends)
-    until_then = [job for job in envelopes if period.night(job) <= period.last]
-    of_platform: dict[str, list[Envelope]] = {}
-    for job in until_then:
-        of_platform.setdefault(job.platform, []).append(job)
-    # A month that is over is judged as in its last night.
-    at = now if tonight <= end else datetime.datetime.combine(end, night_ends)
-    at_end = Asked(references, night_ends, at, with_sight=False)
-    platforms = []
-    for name, jobs in sorted(of_platform.items()):
-        nights = tuple(_nights(name, jobs, references, period, end))
-        in_month = [job for job in jobs if period.night(job) >= period.first]
-        was_paused = any(night.state is NightState.PAUSED for night in nights)
-        if in_month or was_paused or period.night(jobs[-1]) >= period.first - RECENT:
-            hours = _device_hours(in_month)
-            share = _share(hours, (devices or {}).get(name), period)
-            platforms.append(PlatformMonth(name, nights, tuple(_standings(jobs, at_end, period)), hours, share))
-    conditions = {standing.test: standing.condition for platform in platforms for standing in platform.standings}
-    incidents = incidents_in(period, until_then, references, conditions, ending)
-    return MonthData(
+    platforms = tuple(_platforms(period, tests, envelopes, asked))
+    shown = {platform.name for platform in platforms}
+    episodes = [
+        episode
+        for test in tests
+        if test.report.platform in shown
+        for episode in episodes_since(test, period.first, asked)
+    ]
+    of_platform = Counter(test.report.platform for test in tests)
+    incidents = sorted(together(episodes, of_platform, asked), key=lambda one: (one.since or "", one.platform))
+    return MonthReport(
         site=site,
         first=period.first,
         last=period.last,
-        is_over=tonight > end,
-        platforms=tuple(platforms),
-        incidents=tuple(incident for incident in incidents if not incident.may_be_chance),
-        made_at=now.astimezone(),
-        short_losses=tuple(incident for incident in incidents if incident.may_be_chance),
+        is_over=period.is_over,
+        headline=_headline(platforms, incidents, is_over=period.is_over),
+        platforms=platforms,
+        incidents=tuple(incidents),
     )
 
 
-def has_runs(envelopes: Iterable[Envelope], month: datetime.date, night_ends: datetime.time) -> bool:
-    """Whether a night of the month has a job."""
-    nights = (night_of(job.time_s, night_ends) for job in envelopes)
-    return any((night.year, night.month) == (month.year, month.month) for night in nights)
+def share(part: int, whole: int) -> str:
+    """`98.3 %`. What is not all is never shown as 100 %, and what is not nothing never as 0 %."""
+    if not whole:
+        return "-"
+    rounded = round(100 * part / whole, 1)
+    if part < whole:
+        rounded = min(rounded, 99.9)
+    if part > 0:
+        rounded = max(rounded, 0.1)
+    return f"{rounded:.1f} %"
 
 
-# --- availability ----------------------------------------------------------------------------------------------------
+def hours_said(hours: float) -> str:
+    """`412`, `4.12`: three significant figures, and whole hours from 100 on."""
+    return f"{hours:.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
-def _nights(
-    platform: str, jobs: Sequence[Envelope], references: References, period: Period, end: datetime.date
-) -> list[NightOfPlatform]:
+def _headline(platforms: Sequence[PlatformMonth], incidents: Sequence[Incident], *, is_over: bool) -> str:
+    """The month in one sentence."""
+    tests = [test for platform in platforms for test in platform.tests]
+    slower = sum(test.condition is Condition.SLOWER for test in tests)
+    verb = "is" if slower == 1 else "are"
+    when = "at the end" if is_over else "now"
+    still_open = sum(incident.until is None for incident in incidents)
+    told = "no incident"
+    if incidents:
+        noun = "incident" if len(incidents) == 1 else "incidents"
+        told = f"{len(incidents)} {noun}, {still_open or 'none'} open"
+    with_numbers = sum(platform.with_numbers for platform in platforms)
+    asked = sum(platform.asked for platform in platforms)
+    hours = sum(platform.hours.total for platform in platforms)
+    return (
+        f"{share(with_numbers, asked)} of what was asked for has numbers; "
+        f"{slower} of {len(tests)} tests {verb} slower {when}; {told}; {hours_said(hours)} device-hours"
+    )
+
+
+def _platforms(
+    period: Period, tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked: Asked
+) -> Iterator[PlatformMonth]:
+    of_platform: dict[str, list[Envelope]] = {}
+    for job in envelopes:
+        of_platform.setdefault(job.platform, []).append(job)
+    for name, jobs in sorted(of_platform.items()):
+        nights = tuple(_nights(name, jobs, period, asked))
+        in_month = [job for job in jobs if asked.night(job) >= period.first]
+        was_paused = any(night.state is NightState.PAUSED for night in nights)
+        if in_month or was_paused or asked.night(jobs[-1]) >= period.first - RECENT:
+            own = [test for test in tests if test.report.platform == name]
+            yield PlatformMonth(name, nights, tuple(_tests(own, period)), _device_hours(in_month))
+
+
+def _nights(platform: str, jobs: Sequence[Envelope], period: Period, asked: Asked) -> Iterator[NightOfPlatform]:
+    """All nights of the month. A test is asked for in a night that has a job of it in its series."""
     of_night: dict[datetime.date, list[Envelope]] = {}
     tests = set()
     for job in jobs:
         if job.trial.in_series and job.outcome is not Outcome.SKIPPED and not job.is_vain_try:
-            of_night.setdefault(period.night(job), []).append(job)
+            of_night.setdefault(asked.night(job), []).append(job)
             tests.add(job.key.test)
-    nights = []
-    for day in range(1, end.day + 1):
-        night = end.replace(day=day)
-        asked = {job.key.test for job in of_night.get(night, []) if not _may_still_end(job, night, period)}
-        having = {job.key.test for job in of_night.get(night, []) if job.has_numbers}
+    for day in range(1, period.end.day + 1):
+        night = period.end.replace(day=day)
+        # A job that still runs tonight is not missing yet; after its night it is one without numbers.
+        judged = [job for job in of_night.get(night, []) if not _may_still_end(job, asked)]
+        wanted = {job.key.test for job in judged}
+        having = {job.key.test for job in judged if job.has_numbers}
         if night > period.last:
             state = NightState.AHEAD
-        elif asked:
-            state = _state(len(asked), len(having))
-        elif is_paused(platform, tests, references, night):
-            state = NightState.PAUSED
+        elif wanted == having:
+            state = NightState.ALL if wanted else _without_jobs(platform, tests, night, asked)
         else:
-            state = NightState.NOTHING
-        nights.append(NightOfPlatform(night, state, len(asked), len(having)))
-    return nights
+            state = NightState.SOME if having else NightState.NONE
+        yield NightOfPlatform(night, state, len(wanted), len(having))
 
 
-def _may_still_end(job: Envelope, night: datetime.date, period: Period) -> bool:
-    return job.outcome is Outcome.PENDING and night == period.tonight and not job.has_numbers
+def _may_still_end(job: Envelope, asked: Asked) -> bool:
+    return job.outcome is Outcome.PENDING and asked.night(job) == asked.tonight and not job.has_numbers
 
 
-def _state(asked: int, with_numbers: int) -> NightState:
-    if with_numbers == asked:
-        return NightState.ALL
-    return NightState.SOME if with_numbers else NightState.NONE
+def _without_jobs(platform: str, tests: Iterable[str], night: datetime.date, asked: Asked) -> NightState:
+    """Whether a platform, or each of its tests, was paused in a night in which nothing was asked for."""
+    pauses = [asked.references.pause(test, platform, night) for test in tests]
+    pauses = pauses or [asked.references.pause("", platform, night)]
+    return NightState.NOTHING if None in pauses else NightState.PAUSED
 
 
-def is_paused(platform: str, tests: Iterable[str], references: References, night: datetime.date) -> bool:
-    """Whether a platform, or all of its tests, were paused in a night by what people had said until then."""
-    last = {pause.name: pause for pause in references.pauses if pause.author.at.date() <= night}
-    names = {name for name, pause in last.items() if night <= pause.until}
-    of_platform = set(tests)
-    return platform in names or (bool(of_platform) and of_platform <= names)
-
-
-# --- performance -----------------------------------------------------------------------------------------------------
-
-
-def _standings(jobs: Sequence[Envelope], at_end: Asked, period: Period) -> list[Standing]:
-    """The standings of a platform's tests that have numbers in the month, by name."""
-    of_test: dict[str, list[Envelope]] = {}
-    for job in jobs:
-        if job.trial.in_series:
-            of_test.setdefault(job.key.test, []).append(job)
-    standings = []
-    for of_this in of_test.values():
-        with_numbers = [job for job in of_this if job.has_numbers]
-        if with_numbers and period.night(with_numbers[-1]) >= period.first:
-            condition = built_test(of_this, 0.0, {}, at_end).report.condition
-            standings.append(_standing(with_numbers, condition, at_end.references, period))
-    return sorted(standings, key=lambda standing: (standing.name, standing.test))
-
-
-def _standing(jobs: Sequence[Envelope], condition: Condition, references: References, period: Period) -> Standing:
-    """The standing of one test, from its jobs with numbers."""
-    latest = jobs[-1]
-    metric = THROUGHPUT if THROUGHPUT in latest.metrics else min(latest.metrics)
-    series = series_of(metric, latest, jobs, period.night_ends)
-    acceptance = references.acceptance(series.test, metric, series.comparability, period.last)
-    pin = pin_of(series, acceptance)
-    in_month = [run for run in series.runs if run.eligible and run.night >= period.first]
-    value = None
-    changes: list[float] = []
-    if pin is not None and pin.level != 0 and in_month:
-        recent = window_of(series, pin)
-        value = median([run.value for run in recent]) if recent else None
-        changes = [_change_then(run, series, pin, references) for run in in_month]
-    is_accepted = pin is not None and pin.acceptance is not None
-    anchor = acceptance.anchor if acceptance is not None and is_accepted else None
-    return Standing(
-        test=series.test,
-        name=spoken_name(latest),
-        metric=metric,
-        unit=series.unit,
-        level=None if pin is None else pin.level,
-        is_accepted=is_accepted,
-        learned=0 if pin is not None else len(learned(series)),
-        value=value,
-        change=None if value is None or pin is None else series.change(value, pin.level),
-        from_first_pin=series.change(value, anchor) if value is not None and anchor else None,
-        lowest=min(changes, default=None),
-        highest=max(changes, default=None),
-        runs=len(in_month),
-        condition=condition,
-    )
-
-
-def _change_then(run: RunValue, series: Series, pin: Pin, references: References) -> float:
-    """The change of a run from the level that counted in its night."""
-    acceptance = references.acceptance(series.test, series.metric, series.comparability, run.night)
-    then = pin_of(series, acceptance)
-    level = pin.level if then is None or then.level == 0 else then.level
-    return series.change(run.value, level)
-
-
-# --- cost ------------------------------------------------------------------------------------------------------------
+def _tests(tests: Sequence[BuiltTest], period: Period) -> Iterator[MonthTest]:
+    """Where the tests stand that have numbers in the month."""
+    for test in tests:
+        report = test.report
+        if not report.series or (report.series[0].value_night or "") < str(period.first):
+            continue
+        series = next((one for one in report.series if one.condition is report.condition), report.series[0])
+        yield MonthTest(
+            id=report.id,
+            name=test.named(series.metric),
+            condition=report.condition,
+            metric=series.metric,
+            value=series.value,
+            unit=series.unit,
+            pin=series.pin,
+            is_accepted=any(level.is_accepted and level.value == series.pin for level in series.levels),
+            change=series.change,
+        )
 
 
 def _device_hours(jobs: Iterable[Envelope]) -> DeviceHours:
+    """Devices x (end - start) of all jobs, also of those that failed, by why they were begun."""
     hours = {"measured": 0.0, "repeats": 0.0, "visits": 0.0, "comparisons": 0.0}
-    counted = not_counted = 0
+    not_counted = 0
     for job in jobs:
         taken = device_hours_of(job)
         if taken is None:
             not_counted += 1
-            continue
-        counted += 1
-        hours[_purpose(job)] += taken
-    return DeviceHours(**hours, jobs=counted, not_counted=not_counted)
+        else:
+            hours[_purpose(job)] += taken
+    return DeviceHours(**hours, not_counted=not_counted)
 
 
 def _purpose(job: Envelope) -> str:
@@ -357,11 +212,6 @@ def _purpose(job: Envelope) -> str:
         return "comparisons"
     if job.trial.role in REPEATS:
         return "repeats"
-    return "measured" if job.trial.role is Role.MEASURE else "visits"
-
-
-def _share(hours: DeviceHours, devices: int | None, period: Period) -> float | None:
-    if not devices:
-        return None
-    nights = (period.last - period.first).days + 1
-    return hours.total / (devices * 24 * nights)
+    if job.trial.role is Role.MEASURE:
+        return "measured"
+    return "visits"

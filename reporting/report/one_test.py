@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from platforms.job import Outcome, Role, setting_of
 from platforms.rundir.job_folder import folder_name
 from reporting.compare.causes import Causes, with_short_hashes
 from reporting.fleet.node_runs import workload_of
-from reporting.gate.estimates import PIN_RUNS, change_from
+from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.explanation import NOTE_DAYS_AFTER, NOTE_DAYS_BEFORE
 from reporting.gate.judge import strictness_of
 from reporting.gate.power import Sight as GateSight
@@ -26,7 +25,7 @@ from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
 from reporting.references.answers import References
-from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, Sight, TestReport
+from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, Sight, TestReport, iso
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.nights import changes_before
 
@@ -35,8 +34,6 @@ SIGHT_TRIALS = 300
 NOTE_BEFORE = datetime.timedelta(days=NOTE_DAYS_BEFORE)
 NOTE_AFTER = datetime.timedelta(days=NOTE_DAYS_AFTER)
 WHY_NODE = "the node itself: other nodes are as they were"
-LASTING = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.ACKNOWLEDGED, Kind.FASTER})
-OF_RUNS = re.compile(r"[+-]\d+\.\d % of \d+, ")  # in a verdict's short form: the change, and the runs of the pin
 RUNS_BEFORE = 20  # whose parts of a step stand beside those of the last run of a series without a change
 URGENCY = list(Condition)
 FAILURES = frozenset({Outcome.FAILED, Outcome.ERROR})
@@ -87,10 +84,25 @@ class Asked:
 
 @dataclass(frozen=True)
 class BuiltTest:
-    """A test of a report, and what may explain the change of each of its metrics."""
+    """A test of a report, and what it was made of.
+
+    Attributes:
+        jobs: those that the gate judges, in the order of their starts.
+        verdicts: of tonight, by metric; none of a test without numbers.
+        restless: provenance that differs from run to run, so that a change of it explains nothing.
+    """
 
     report: TestReport
-    causes: Mapping[str, Causes] = field(default_factory=dict)
+    jobs: Sequence[Envelope]
+    verdicts: Mapping[str, Verdict]
+    restless: Sequence[str]
+
+    def named(self, metric: str) -> str:
+        """`resnet50 1x4gpu tuned`, and the metric if it is not the one that stands for the test."""
+        words = [self.report.workload, self.report.layout, self.report.setting]
+        if metric and metric != self.report.series[0].metric:
+            words.append(f"({metric.replace('_', ' ')})")
+        return " ".join(filter(None, words))
 
 
 def built_test(
@@ -106,28 +118,28 @@ def built_test(
     last = jobs[-1]
     with_numbers = [job for job in jobs if job.has_numbers and job.trial.role is Role.MEASURE]
     series: list[SeriesReport] = []
-    causes: dict[str, Causes] = {}
+    verdicts: dict[str, Verdict] = {}
+    changes, restless = changes_before(jobs)
     failed_jobs = _failed_since_numbers(jobs, with_numbers)
     failed = sorted({asked.night(job) for job in failed_jobs})
-    ending = asked.ending(failed_jobs[-1]) if failed_jobs else Ending("")
+    ending = Ending("")
+    failed_on: tuple[str, ...] = ()
+    if failed_jobs:
+        ending = asked.ending(failed_jobs[-1])
+        failed_on = failed_jobs[-1].nodes
     if with_numbers:
         latest = with_numbers[-1]
         verdicts = judge_tonight(latest, jobs, asked.references, asked.night_ends, asked.now, options=asked.options)
-        changes, _restless = changes_before(jobs)
         for metric in sorted(verdicts, key=lambda name: (name != THROUGHPUT, name)):
             verdict = verdicts[metric]
-            if verdict.causes is not None:
-                causes[metric] = verdict.causes
             found = _series_report(verdict, latest, jobs, changes, asked)
             if verdict.kind is Kind.NODE:
                 found = _of_slow_node(found, latest, slow_nodes)
-            elif verdict.kind in LASTING:
-                found = _since_it_began(found)
             if failed and found.condition is not Condition.SLOWER:
                 short = f"no numbers since {failed[0]}: {ending.state}"
                 found = replace(found, condition=Condition.FAILED, short=short)
             series.append(found)
-    described = with_numbers[-1] if with_numbers else last
+    described = (with_numbers or jobs)[-1]
     report = TestReport(
         id=last.key.test,
         platform=last.platform,
@@ -141,14 +153,14 @@ def built_test(
         folder=folder_name(last.key.test),
         last_run=last.key.run_id,
         last_outcome=last.outcome.value,
-        failed_since=str(failed[0]) if failed else None,
+        failed_since=iso(min(failed, default=None)),
         failed_nights=len(failed),
         failed_as=ending.state,
         failed_why=ending.reason,
-        failed_on=failed_jobs[-1].nodes if failed_jobs else (),
+        failed_on=failed_on,
         device_hours=device_hours,
     )
-    return BuiltTest(report, causes)
+    return BuiltTest(report, jobs, verdicts, restless)
 
 
 def _of_slow_node(series: SeriesReport, latest: Envelope, slow_nodes: Mapping[str, NodeReport]) -> SeriesReport:
@@ -156,28 +168,6 @@ def _of_slow_node(series: SeriesReport, latest: Envelope, slow_nodes: Mapping[st
     nights = [slow_nodes[name].slow_since for name in latest.nodes if name in slow_nodes]
     since = min(filter(None, nights), default=series.since)
     return replace(series, since=since, since_run=None, why=WHY_NODE)
-
-
-def _since_it_began(series: SeriesReport) -> SeriesReport:
-    """A loss is as large as all runs since it began say together, and no number of one run.
-
-    The gate's own numbers stand in `text`.
-    """
-    runs = [
-        point
-        for point in series.points_of_change()
-        if point.value is not None and point.comparable and not point.doubts
-    ]
-    if not runs or not series.pin:
-        return series
-    compared = median([point.value for point in runs if point.value is not None])
-    return replace(
-        series,
-        compared=compared,
-        compared_nights=len({point.night for point in runs}),
-        change=change_from(series.pin, compared, series.better),
-        short=OF_RUNS.sub("", series.short),
-    )
 
 
 def devices_of(envelope: Envelope) -> int | None:
@@ -206,8 +196,10 @@ def _text_or_none(value: object) -> str | None:
 
 def _failed_since_numbers(jobs: Sequence[Envelope], with_numbers: Sequence[Envelope]) -> list[Envelope]:
     """The jobs since the last numbers that failed, or could not be run."""
-    after = jobs if not with_numbers else jobs[jobs.index(with_numbers[-1]) + 1 :]
-    return [job for job in after if job.outcome in FAILURES]
+    first = 0
+    if with_numbers:
+        first = jobs.index(with_numbers[-1]) + 1
+    return [job for job in jobs[first:] if job.outcome in FAILURES]
 
 
 def _condition_of_test(series: Sequence[SeriesReport], has_failed: bool, last: Envelope, asked: Asked) -> Condition:
@@ -236,10 +228,20 @@ def _series_report(
     series = series_of(metric, latest, jobs, asked.night_ends)
     acceptance = asked.references.acceptance(series.test, metric, series.comparability)
     pin = pin_of(series, acceptance)
+    level = None
+    compared = verdict.compared
+    change = verdict.change
+    nights = verdict.compared_nights
+    if verdict.extent is not None:
+        compared = verdict.extent.value
+        change = verdict.extent.change
+        nights = verdict.extent.nights
     sight = None
-    if pin is not None and asked.with_sight:
-        strictness = strictness_of(asked.references, len(latest.metrics))
-        sight = sight_of(series, pin, trials=SIGHT_TRIALS, strictness=strictness)
+    if pin is not None:
+        level = pin.level
+        if asked.with_sight:
+            strictness = strictness_of(asked.references, len(latest.metrics))
+            sight = sight_of(series, pin, trials=SIGHT_TRIALS, strictness=strictness)
     return SeriesReport(
         metric=metric,
         unit=measured.unit,
@@ -248,23 +250,23 @@ def _series_report(
         kind=verdict.kind.value,
         value=measured.value,
         value_night=str(asked.night(latest)),
-        pin=None if pin is None else pin.level,
-        compared=verdict.compared,
-        compared_nights=verdict.compared_nights,
-        change=verdict.change,
+        pin=level,
+        compared=compared,
+        compared_nights=nights,
+        change=change,
         limit=verdict.limit,
-        since=None if verdict.since is None else str(verdict.since),
+        since=iso(verdict.since),
         since_run=verdict.since_run,
         short=verdict.short,
         text=verdict.text,
-        where=_where(verdict, latest),
+        where=where_of(verdict, latest),
         why=_why(verdict, latest.platform, asked),
         ticket=_ticket(verdict, asked),
         levels=_levels(series, asked.references),
         points=tuple(_points(metric, jobs, changes, latest, verdict, asked)),
         parts=_parts(verdict, series),
         no_split=series.runs[-1].envelope.no_split or "",
-        sight=None if sight is None else _sight(sight),
+        sight=_sight(sight),
     )
 
 
@@ -273,7 +275,7 @@ def condition_of(verdict: Verdict) -> Condition:
     return Condition.SLOWER if verdict.red else _CONDITIONS[verdict.kind]
 
 
-def _where(verdict: Verdict, latest: Envelope) -> str:
+def where_of(verdict: Verdict, latest: Envelope) -> str:
     """On which node a change is, if only that is slow, and in which part of a step."""
     said = []
     if verdict.kind is Kind.NODE and latest.nodes:
@@ -338,12 +340,17 @@ def _points(
 ) -> Iterator[Point]:
     last = latest.metrics[metric]
     for job, changed in zip(jobs, changes, strict=True):
-        measured = job.metrics.get(metric) if job.sane else None
-        if measured is not None and (measured.unit, measured.better) != (last.unit, last.better):
-            continue  # a number that means something else stands in no picture of this series
-        value = measured.value if measured is not None and math.isfinite(measured.value) else None
-        if value is not None:
-            condition, said = _said_then(metric, job, verdict if job is latest else None)
+        value = None
+        measured = job.metrics.get(metric)
+        if job.sane and measured is not None:
+            if (measured.unit, measured.better) != (last.unit, last.better):
+                continue  # a number that means something else stands in no picture of this series
+            if math.isfinite(measured.value):
+                value = measured.value
+        if value is not None and job is latest:
+            condition, said = condition_of(verdict), verdict.short
+        elif value is not None:
+            condition, said = _said_then(metric, job)
         elif job.outcome in FAILURES:
             condition, said = Condition.FAILED, job.outcome.value
         else:
@@ -362,9 +369,9 @@ def _points(
         )
 
 
-def _said_then(metric: str, job: Envelope, tonight: Verdict | None) -> tuple[Condition, str]:
-    """What the gate said of a run when it was recorded; of the latest one what it says tonight."""
-    verdict = tonight or stored_verdicts(job).get(metric)
+def _said_then(metric: str, job: Envelope) -> tuple[Condition, str]:
+    """What the gate said of a run when it was recorded."""
+    verdict = stored_verdicts(job).get(metric)
     if verdict is None:
         return Condition.LEARNING, "not judged"
     return condition_of(verdict), verdict.short
@@ -382,11 +389,16 @@ def _parts(verdict: Verdict, series: Series) -> tuple[Part, ...]:
     for name in STEP_PARTS:
         if name in now:
             values = [beside[name].value for beside in before if name in beside]
-            parts.append(Part(name, median(values) if values else None, now[name].value))
+            level = median(values) if values else None
+            parts.append(Part(name, level, now[name].value))
     return tuple(parts)
 
 
-def _sight(sight: GateSight) -> Sight:
+def _sight(sight: GateSight | None) -> Sight | None:
+    if sight is None:
+        return None
     loss = sight.loss()
-    said = sight.too_loud if loss is None else f"it finds a lasting loss of {100 * loss:.1f} % within six nights"
+    said = sight.too_loud
+    if loss is not None:
+        said = f"it finds a lasting loss of {100 * loss:.1f} % within six nights"
     return Sight(loss, sight.drifts + sight.steps, said)

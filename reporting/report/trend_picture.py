@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median, quantiles
 
 from reporting.gate.estimates import change_from
-from reporting.report.data import SeriesReport
+from reporting.report.charts.scales import LATEST, ValueScale, value_range
 from reporting.report.display import BLOCKS, CYAN, DIM, RED, YELLOW, Display
-from reporting.report.trend_columns import NightColumn, NightColumns, NightMark
+from reporting.report.trend_columns import NightColumn, NightMark, values_of
 
-HEIGHT = 4  # lines of a picture
-LEAST_SPAN = 0.04  # of the pin: less would make chance look like a change
-FINE_SPAN = 0.32  # of the pin: over four lines of eight steps, 2 % are then two steps
-STEP = 0.015  # of a line in an overview
-STEPS_ABOVE = 1  # the pin is in the middle of the last step but one
+HEIGHT = 4  # lines of a picture: of 32 steps over 7 % of the pin, a change of 2 % is nine
+# Of a line in an overview: chance alone moves most tests by one step, and losses of up to 8 % differ from larger ones.
+STEP = 0.015
+# The pin stands one step below the top: losses are looked for, and a gain need only be seen as one.
+STEPS_ABOVE = 1
 ASCII_BLOCKS = "_.:|"
 COLOURS = {
     NightMark.CHANGE: RED,
@@ -30,75 +28,57 @@ COLOURS = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What the picture's lowest and highest edge stand for, in the metric's unit."""
-
-    low: float
-    high: float
-
-    def height(self, value: float, steps: int) -> int:
-        """How many of so many steps a bar is high; at least 1, so that no value looks like a gap."""
-        share = (value - self.low) / (self.high - self.low)
-        return min(steps, max(1, math.ceil(share * steps)))
-
-
-def scale_of(nights: NightColumns, pin: float | None) -> Scale:
-    """A scale on which 2 % can be seen: single nights that are far from all others do not stretch it."""
-    levels = [column.level for column in nights.columns if column.level is not None]
-    anchors = [*levels, *nights.values[-1:]]
+def scale_of(columns: Sequence[NightColumn], pin: float | None, display: Display) -> ValueScale:
+    """The scale of a picture, in steps from its lower edge: the same range that the page's trend has."""
+    values = values_of(columns)
+    always = [column.level for column in columns if column.level is not None]
     if pin is not None:
-        anchors.append(pin)
-    values = nights.measured
-    reference = abs(median(anchors if pin is None else [pin])) or 1.0
-    low, high = min([*values, *anchors]), max([*values, *anchors])
-    if high - low > FINE_SPAN * reference and len(values) > 2:
-        cuts = quantiles(values, n=20, method="inclusive")
-        low, high = min(cuts[0], *anchors), max(cuts[-1], *anchors)
-    missing = LEAST_SPAN * reference - (high - low)
-    if missing > 0:
-        low -= missing / 2
-        high += missing / 2
-    margin = 0.02 * (high - low)
-    return Scale(low - margin, high + margin)
+        always.insert(0, pin)
+    low, high = value_range(values, [*always, *values[-LATEST:]])
+    return ValueScale(low, high, HEIGHT * len(_blocks(display)), 0)
 
 
-def picture(nights: NightColumns, scale: Scale, labels: Sequence[str], display: Display) -> list[str]:
-    """The lines of a picture, with the marks and the events below it.
+def line_of(value: float, scale: ValueScale) -> int:
+    """In which line of a picture a value stands; 0 is the lowest one."""
+    return (_steps(value, scale) - 1) * HEIGHT // round(scale.top)
+
+
+def _steps(value: float, scale: ValueScale) -> int:
+    """How many steps a bar is high; at least 1, so that no value looks like a gap."""
+    return max(1, math.ceil(scale.y(value)))
+
+
+def picture(columns: Sequence[NightColumn], scale: ValueScale, labels: Sequence[str], display: Display) -> list[str]:
+    """The lines of a picture, with the marks below it.
 
     Args:
-        labels: what stands before each line, all of one length.
+        labels: what stands before each line, the lowest one first, all of one length.
     """
-    steps = _blocks(display)
     lines = []
-    for row in range(HEIGHT - 1, -1, -1):
-        cells = [_cell(column, row, scale, steps, display) for column in nights.columns]
-        lines.append(f"{display.painted(labels[HEIGHT - 1 - row], DIM)} {''.join(cells)}".rstrip())
-    indent = " " * (len(labels[0]) + 1)
-    marks = "".join(_mark(column.mark, display) for column in nights.columns)
+    for row in reversed(range(HEIGHT)):
+        cells = "".join(_cell(column, row, scale, display) for column in columns)
+        lines.append(f"{display.painted(labels[row], DIM)} {cells}".rstrip())
+    marks = "".join(_mark(column.mark, display) for column in columns)
     if marks.strip():
-        lines.append((indent + marks).rstrip())
-    names = "".join(column.event or " " for column in nights.columns)
-    if names.strip():
-        lines.append((indent + names).rstrip())
+        lines.append(f"{' ' * len(labels[0])} {marks}".rstrip())
     return lines
 
 
-def line(nights: NightColumns, reference: float, series: SeriesReport, display: Display) -> str:
+def line(columns: Sequence[NightColumn], reference: float, better: str, display: Display) -> str:
     """A series in one line, on the scale that all lines share: a step is 1.5 % of the pin, and lower is worse.
 
     Args:
         reference: the pin, or what stands for it.
     """
-    steps = _blocks(display)
+    blocks = _blocks(display)
     cells = []
-    for column in nights.columns:
+    for column in columns:
         if column.value is None:
             cells.append(_mark(column.mark, display))
             continue
-        change = _change(column.value, reference, series.better)
-        step = len(steps) - 1 - STEPS_ABOVE + round(change / step_of_line(display))
-        cells.append(display.painted(steps[min(len(steps) - 1, max(0, step))], _colour(column.mark)))
+        change = _change(column.value, reference, better)
+        step = len(blocks) - 1 - STEPS_ABOVE + round(change / step_of_line(display))
+        cells.append(display.painted(blocks[min(len(blocks) - 1, max(0, step))], _colour(column.mark)))
     return "".join(cells)
 
 
@@ -115,33 +95,36 @@ def step_of_line(display: Display) -> float:
     return STEP * len(BLOCKS) / len(_blocks(display))
 
 
-def legend(nights: Sequence[NightColumns], display: Display) -> list[str]:
+def legend(columns: Sequence[NightColumn], display: Display) -> str:
     """The marks that occur, each with its meaning."""
-    occur = {column.mark for of_series in nights for column in of_series.columns}
-    return [f"{symbol(mark, display)} {mark.said}" for mark in NightMark if mark in occur]
+    occur = {column.mark for column in columns}
+    return ", ".join(f"{symbol(mark, display)} {mark.said}" for mark in NightMark if mark in occur)
 
 
 def _blocks(display: Display) -> str:
     return BLOCKS if display.has_symbols else ASCII_BLOCKS
 
 
-def _cell(column: NightColumn, row: int, scale: Scale, steps: str, display: Display) -> str:
-    """What a column shows in a line of the picture; line 0 is the lowest one."""
-    total = HEIGHT * len(steps)
-    level = " "
-    if column.level is not None and (scale.height(column.level, total) - 1) // len(steps) == row:
-        level = display.painted("┄" if display.has_symbols else "-", DIM)
-    if column.value is None:
-        return level
-    if column.value < scale.low:
-        below = "↓" if display.has_symbols else "v"
-        return display.painted(below, _colour(column.mark)) if row == 0 else level
-    if column.value > scale.high and row == HEIGHT - 1:
-        return display.painted("↑" if display.has_symbols else "^", _colour(column.mark))
-    filled = scale.height(column.value, total) - row * len(steps)
-    if filled <= 0:
-        return level
-    return display.painted(steps[min(filled, len(steps)) - 1], _colour(column.mark))
+def _cell(column: NightColumn, row: int, scale: ValueScale, display: Display) -> str:
+    """What a column shows in a line of the picture: a part of its bar, else its level, else nothing."""
+    blocks = _blocks(display)
+    if column.value is not None:
+        filled = _steps(column.value, scale) - row * len(blocks)
+        if filled > 0:
+            return display.painted(_block(column.value, row, filled, scale, display), _colour(column.mark))
+    if column.level is not None and line_of(column.level, scale) == row:
+        return display.painted("┄" if display.has_symbols else "-", DIM)
+    return " "
+
+
+def _block(value: float, row: int, filled: int, scale: ValueScale, display: Display) -> str:
+    """A part of a bar. An arrow ends one whose value lies beyond the scale."""
+    if value < scale.low and row == 0:
+        return "↓" if display.has_symbols else "v"
+    if value > scale.high and row == HEIGHT - 1:
+        return "↑" if display.has_symbols else "^"
+    blocks = _blocks(display)
+    return blocks[min(filled, len(blocks)) - 1]
 
 
 def _mark(mark: NightMark | None, display: Display) -> str:

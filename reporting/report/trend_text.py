@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -13,11 +12,12 @@ from reporting.columns import aligned
 from reporting.gate.estimates import change_from
 from reporting.history.endings import Ending
 from reporting.phrases import percent
-from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
+from reporting.report.charts.scales import ValueScale
+from reporting.report.data import Condition, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
 from reporting.report.one_test import URGENCY
-from reporting.report.trend_columns import NightColumn, NightColumns, NightMark, columns_of, nights_of
-from reporting.report.trend_picture import HEIGHT, Scale, legend, line, picture, scale_of, step_of_line, symbol
+from reporting.report.trend_columns import NightColumn, NightMark, columns_of, values_of
+from reporting.report.trend_picture import HEIGHT, legend, line, line_of, picture, scale_of, step_of_line, symbol
 from reporting.tables.row import number
 
 COLOURS = {
@@ -43,160 +43,111 @@ _IS_IT_SLOWER = {
 WITHOUT_VERDICT = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)
 INDENT = 15  # of the answers
 GAP = "  "
-MOST_RUNS = 6  # of one night whose values are listed
 CLEAR_DAYS = 300  # for so long a date needs no year
 LEAST_COLUMNS = 14  # of a trend beside a test's name; with less it has a line of its own
 
 
-def one_test(
-    report: ReportData, test: TestReport, display: Display, nights: int | None = None, options: str = ""
-) -> list[str]:
+def one_test(report: ReportData, test: TestReport, display: Display, options: str = "") -> list[str]:
     """A picture of each metric of a test, and the four answers below it.
 
     Args:
-        nights: how many are wanted; None for as many as there is room for.
         options: what printed commands need beside their arguments, such as `--site=DIR`.
     """
     lines = [display.painted(display.plain(test.id), BOLD)]
-    notes = [note for note in report.notes if note.subject in (test.id, test.platform)]
     for series in test.series:
-        lines += ["", *_series(report, series, notes, display, nights)]
+        lines += ["", *_series(report, series, display)]
     lines.append("")
     if test.failed_nights:
         count = "night has" if test.failed_nights == 1 else f"{test.failed_nights} nights have"
         end = Ending(test.failed_as, test.failed_why)
         lines += _wrapped(f"The last {count} no numbers; the last job that failed: {end}", display)
     command = " ".join(filter(None, ("python -m reporting show", shlex.quote(test.id), options)))
-    lines += [display.plain(f"The numbers, and what can be answered: {command}")]
-    return lines
+    return [*lines, display.plain(f"The numbers, what changed when, and what can be answered: {command}")]
 
 
-def many_tests(report: ReportData, display: Display, nights: int | None = None) -> list[str]:
+def many_tests(report: ReportData, display: Display) -> list[str]:
     """One line for each test, the worst one first, each with the metric that stands worst.
 
-    On a narrow terminal the trend has a line of its own below the words, and on a very narrow one the name, too.
-
-    Args:
-        nights: how many are wanted; None for as many as there is room for.
+    On a narrow terminal the name and the trend have lines of their own.
     """
     chosen = [(test, min(test.series, key=_rank, default=None)) for test in report.tests]
     chosen.sort(key=lambda pair: _rank_of_test(*pair))
     above, *facts = aligned([("", "to pin", "since"), *(_facts(report, *pair) for pair in chosen)], (0, 2))
     names = [display.plain(_name(report, *pair)) for pair in chosen]
     facts_width = max(map(len, [above, *facts]))
-    words_width = facts_width + len(GAP) + max(map(len, names), default=0)
-    room = display.width - words_width - len(GAP)
+    name_width = max(map(len, names), default=0)
+    room = display.width - facts_width - name_width - 2 * len(GAP)
     is_beside = room >= LEAST_COLUMNS
     if not is_beside:
         room = display.width - len(GAP)
-    drawn = _columns(report, [series for _test, series in chosen], room, nights)
-    longest = max((len(columns.columns) for columns in drawn if columns is not None), default=0)
+    drawn = [_columns(report, series, room) for _test, series in chosen]
+    longest = max(map(len, drawn))
     if is_beside:
-        above = f"{above:<{words_width}}{GAP}{f'to {report.night}'.rjust(longest)[:room]}"
+        above = f"{above:<{facts_width + name_width + len(GAP)}}{GAP}{f'to {report.night}'.rjust(longest)[:room]}"
     lines = []
     for (test, series), fact, name, columns in zip(chosen, facts, names, drawn, strict=True):
         trend = "no numbers"
-        if series is not None and columns is not None:
-            trend = " " * (longest - len(columns.columns))  # so that each night stands below itself
-            trend += line(columns, _reference(series, columns), series, display)
+        if series is not None and columns:
+            trend = " " * (longest - len(columns))  # so that each night stands below itself
+            trend += line(columns, _reference(series, columns), series.better, display)
         condition = _condition(test, series)
         word = _word(condition)
         words = f"{display.painted(word, COLOURS.get(condition, ''))}{fact[len(word) :]:<{facts_width - len(word)}}"
         if is_beside:
-            lines.append(f"{words}{GAP}{name:<{words_width - facts_width - len(GAP)}}{GAP}{trend}".rstrip())
-        elif words_width <= display.width:
-            lines += [f"{words}{GAP}{name}", f"{GAP}{trend}".rstrip()]
+            lines.append(f"{words}{GAP}{name:<{name_width}}{GAP}{trend}".rstrip())
         else:
             lines += [words.rstrip(), f"{GAP}{name}", f"{GAP}{trend}".rstrip()]
-    below = _wrapped(_how_to_read([columns for columns in drawn if columns is not None], display), display)
+    below = _wrapped(_how_to_read(drawn, display), display)
     return [*_wrapped(report.headline, display), "", above.rstrip(), *lines, "", *below]
 
 
-def _columns(
-    report: ReportData, chosen: Sequence[SeriesReport | None], room: int, nights: int | None
-) -> list[NightColumns | None]:
-    """The columns of each series; in all of them as many nights share a column."""
-    last = _last_night(report)
-    history = max((nights_of(series, last) for series in chosen if series is not None), default=1)
-    each = math.ceil(min(nights or room, history) / room)
-    return [
-        columns_of(series, (), last, room, nights, each) if series is not None and series.points else None
-        for series in chosen
-    ]
+def _columns(report: ReportData, series: SeriesReport | None, room: int) -> list[NightColumn]:
+    if series is None or not series.points:
+        return []
+    return columns_of(series, datetime.date.fromisoformat(report.night), room)
 
 
-def _how_to_read(drawn: Sequence[NightColumns], display: Display) -> str:
-    each = max((columns.nights_each for columns in drawn), default=1)
-    column = "a night" if each == 1 else f"{each} nights, their median"
-    if any(columns.crowded for columns in drawn):
-        column = "a night, the median of its runs"
+def _how_to_read(drawn: Sequence[Sequence[NightColumn]], display: Display) -> str:
     at_pin = "▇" if display.has_symbols else ":"
     step = f"{100 * step_of_line(display):g} %"
-    told = f"A column is {column}; {at_pin} is at the pin, each step is {step}, and lower is worse."
-    columns = [column for of_series in drawn for column in of_series.columns]
-    if any(column.value is None and column.mark is NightMark.FAILED for column in columns):
+    told = f"A column is a night; {at_pin} is at the pin, each step is {step}, and lower is worse."
+    if any(column.value is None and column.mark is NightMark.FAILED for columns in drawn for column in columns):
         told += f" {symbol(NightMark.FAILED, display)} {NightMark.FAILED.said}."
     return f"{told} To see the picture of one test, type words that only its id has."
 
 
-def _series(
-    report: ReportData,
-    series: SeriesReport,
-    notes: Sequence[NoteReport],
-    display: Display,
-    nights: int | None,
-) -> list[str]:
+def _series(report: ReportData, series: SeriesReport, display: Display) -> list[str]:
     """The picture of one metric and its answers."""
     name = f"{series.metric}, {series.unit}" if series.unit else series.metric
     lines = _wrapped(f"{name}, {series.better} is better", display)
-    last = _last_night(report)
     values = [point.value for point in series.points if point.comparable and point.value is not None]
     if not values:
         return [*lines, "  no run has numbers"]
-    label_width = len("pin ") + len(number(max(values))) + 1
-    columns = columns_of(series, notes, last, display.width - label_width - 1, nights)
-    if not columns.values:
-        lines.append(f"  no run with numbers in these {columns.nights} nights")
+    room = display.width - len("pin ") - len(number(max(values))) - 2
+    columns = _columns(report, series, room)
+    if not values_of(columns):
+        lines.append("  no run with numbers in these nights")
     else:
-        scale = scale_of(columns, series.pin)
+        scale = scale_of(columns, series.pin, display)
         labels = _labels(scale, series)
-        label_width = max(map(len, labels))
-        labels = [label.rjust(label_width) for label in labels]
         lines += picture(columns, scale, labels, display)
-        lines.append(" " * (label_width + 1) + _dates(columns))
+        lines.append(" " * (len(labels[0]) + 1) + _dates(columns))
         lines += _wrapped(_scale_text(columns, scale, series), display)
-    marks = legend([columns], display)
-    if marks:
-        lines += _wrapped(", ".join(marks), display)
-    for event_name, event in columns.events:
-        lines += _wrapped(f"{event_name} {event.night}  {event.said}", display, "    ")
-    if columns.earlier_events:
-        lines.append(f"({columns.earlier_events} earlier events are not shown)")
+    lines += _wrapped(legend(columns, display), display)
     return [*lines, "", *_answers(series, display)]
-
-
-def _compared(series: SeriesReport) -> str:
-    if series.compared_nights > 1 and series.compared is not None:
-        return f"the median of {series.compared_nights} nights, {number(series.compared)}, is"
-    return "it is"
 
 
 def _answers(series: SeriesReport, display: Display) -> list[str]:
     """Is it slower, since when, where, why."""
     said = _IS_IT_SLOWER[series.condition]
-    answer = display.painted(said, COLOURS.get(series.condition, ""))
-    lines = [f"{'Is it slower?':<{INDENT}}{answer}"]
+    lines = [f"{'Is it slower?':<{INDENT}}{display.painted(said, COLOURS.get(series.condition, ''))}"]
+    facts = []
     if series.condition is not Condition.OK:
-        lines += _wrapped(series.short, display, " " * INDENT, " " * INDENT)
+        facts.append(series.short)
     if series.value is not None:
-        facts = f"{number(series.value)} {series.unit}".rstrip()
-        if series.value_night:
-            facts += f" in the night of {series.value_night}"
-        if series.change is not None and series.pin is not None:
-            facts += f"; {_compared(series)} {percent(series.change)} from the pin of {number(series.pin)}"
-            if series.limit is not None:
-                facts += f", limit {100 * series.limit:.1f} %"
-        lines += _wrapped(facts, display, " " * INDENT, " " * INDENT)
+        facts.append(_numbers(series))
+    for fact in facts:
+        lines += _wrapped(fact, display, " " * INDENT, " " * INDENT)
     since = series.since or ""
     if since and series.since_run:
         since += f", from run {series.since_run} on"
@@ -205,6 +156,22 @@ def _answers(series: SeriesReport, display: Display) -> list[str]:
         if text:
             lines += _wrapped(f"{question:<{INDENT}}{text}", display, " " * INDENT)
     return lines
+
+
+def _numbers(series: SeriesReport) -> str:
+    """The last value, and what was compared with the pin."""
+    facts = f"{number(series.value)} {series.unit}".rstrip()
+    if series.value_night:
+        facts += f" in the night of {series.value_night}"
+    if series.change is None or series.pin is None:
+        return facts
+    compared = "it is"
+    if series.compared_nights > 1 and series.compared is not None:
+        compared = f"the median of {series.compared_nights} nights, {number(series.compared)}, is"
+    facts += f"; {compared} {percent(series.change)} from the pin of {number(series.pin)}"
+    if series.limit is not None:
+        facts += f", limit {100 * series.limit:.1f} %"
+    return facts
 
 
 def _wrapped(text: str, display: Display, later: str = "", first: str = "") -> list[str]:
@@ -219,44 +186,34 @@ def _wrapped(text: str, display: Display, later: str = "", first: str = "") -> l
     )
 
 
-def _labels(scale: Scale, series: SeriesReport) -> list[str]:
-    """What stands before each line of the picture, from above: the edges of the scale, and the pin in its line."""
-    labels = [number(scale.high), *[""] * (HEIGHT - 2), number(scale.low)]
-    if series.pin is not None and scale.low <= series.pin <= scale.high:
-        labels[HEIGHT - scale.height(series.pin, HEIGHT)] = f"pin {number(series.pin)}"
-    return labels
+def _labels(scale: ValueScale, series: SeriesReport) -> list[str]:
+    """What stands before each line of the picture, from below: the edges of the scale, and the pin in its line."""
+    labels = [number(scale.low), *[""] * (HEIGHT - 2), number(scale.high)]
+    if series.pin is not None:
+        labels[line_of(series.pin, scale)] = f"pin {number(series.pin)}"
+    width = max(map(len, labels))
+    return [label.rjust(width) for label in labels]
 
 
-def _scale_text(columns: NightColumns, scale: Scale, series: SeriesReport) -> str:
+def _scale_text(columns: Sequence[NightColumn], scale: ValueScale, series: SeriesReport) -> str:
     told = f"from {number(scale.low)} to {number(scale.high)}"
     if series.pin:
         low, high = (change_from(series.pin, value, series.better) for value in (scale.low, scale.high))
         told += f", {percent(low)} to {percent(high)} beside the pin"
-    each = "a column is a night"
-    if columns.nights_each > 1:
-        each = f"a column is {columns.nights_each} nights, their median"
-    elif columns.crowded:
-        each += f", the median of its runs ({_crowded(columns.crowded)})"
-    beyond = sum(not scale.low <= value <= scale.high for value in columns.values)
+    told += "; a column is a night"
+    beyond = sum(not scale.shows(value) for value in values_of(columns))
     if beyond:
-        each += f"; {beyond} {'is' if beyond == 1 else 'are'} beyond the scale"
-    return f"{told}; {each}"
+        told += f"; beyond the scale: {beyond}"
+    return told
 
 
-def _crowded(nights: Sequence[NightColumn]) -> str:
-    """`2 in the night of 2026-11-22: 2.24, 2.76`; of several nights how many they are."""
-    most = max(len(night.runs) for night in nights)
-    if len(nights) > 1:
-        return f"{len(nights)} nights have more than one, up to {most}"
-    said = f"{most} in the night of {nights[0].first}"
-    return f"{said}: {', '.join(map(number, nights[0].runs))}" if most <= MOST_RUNS else said
-
-
-def _dates(columns: NightColumns) -> str:
+def _dates(columns: Sequence[NightColumn]) -> str:
     """The first and the last night, below their columns."""
-    first, last = str(columns.columns[0].first), str(columns.last)
-    room = len(columns.columns) - len(first) - len(last)
-    return first + " " * room + last if room > 0 else last
+    first, last = str(columns[0].night), str(columns[-1].night)
+    room = len(columns) - len(first) - len(last)
+    if room <= 0:
+        return last
+    return first + " " * room + last
 
 
 def _facts(report: ReportData, test: TestReport, series: SeriesReport | None) -> tuple[str, str, str]:
@@ -264,23 +221,29 @@ def _facts(report: ReportData, test: TestReport, series: SeriesReport | None) ->
     condition = _condition(test, series)
     if series is None or condition is Condition.FAILED:
         return _word(condition), "", _short_date(test.failed_since, report)
-    change = "" if series.change is None else percent(series.change)
-    has_changed = condition not in (Condition.OK, Condition.LEARNING)
-    return _word(condition), change, _short_date(series.since if has_changed else None, report)
+    change = ""
+    if series.change is not None:
+        change = percent(series.change)
+    if condition in (Condition.OK, Condition.LEARNING):
+        return _word(condition), change, ""
+    return _word(condition), change, _short_date(series.since, report)
 
 
 def _name(report: ReportData, test: TestReport, series: SeriesReport | None) -> str:
     """The words that choose a test, and its metric if it has several."""
-    platform = "" if len(report.platforms) == 1 else test.platform
-    metric = series.metric if series is not None and len(test.series) > 1 else ""
-    return " ".join(filter(None, [platform, test.workload, test.layout, test.setting, metric]))
+    words = [test.workload, test.layout, test.setting]
+    if len(report.platforms) > 1:
+        words.insert(0, test.platform)
+    if series is not None and len(test.series) > 1:
+        words.append(series.metric)
+    return " ".join(filter(None, words))
 
 
 def _short_date(night: str | None, report: ReportData) -> str:
     """`11-17`; with its year if that is not clear."""
     if night is None:
         return ""
-    age = _last_night(report) - datetime.date.fromisoformat(night)
+    age = datetime.date.fromisoformat(report.night) - datetime.date.fromisoformat(night)
     return night[len("2026-") :] if age.days < CLEAR_DAYS else night
 
 
@@ -300,16 +263,13 @@ def _rank(series: SeriesReport) -> tuple[int, float]:
 
 
 def _rank_of_test(test: TestReport, series: SeriesReport | None) -> tuple[int, float, str]:
-    change = 0.0 if series is None else series.change or 0.0
-    return URGENCY.index(_condition(test, series)), change, test.id
+    if series is None:
+        return URGENCY.index(test.condition), 0.0, test.id
+    return URGENCY.index(_condition(test, series)), series.change or 0.0, test.id
 
 
-def _reference(series: SeriesReport, columns: NightColumns) -> float:
+def _reference(series: SeriesReport, columns: Sequence[NightColumn]) -> float:
     """What a line compares with: the pin; of a series that learns the median of its nights."""
     if series.pin is not None:
         return series.pin
-    return median(columns.values) if columns.values else 0.0
-
-
-def _last_night(report: ReportData) -> datetime.date:
-    return datetime.date.fromisoformat(report.night)
+    return median(values_of(columns) or [0.0])

@@ -16,7 +16,6 @@ WORDS = {
         "table": ["a100"],
         "show": ["a100"],
         "trend": ["a100"],
-        "month": ["2026-11"],
         "judge": ["a100"],
         "nodes": ["a100", "--job=17"],
         "html": ["a100", "-o=x.html"],

@@ -10,7 +10,7 @@ import math
 import pytest
 
 from platforms.job import Role, Trial
-from reporting.gate.course import course_of, window_of
+from reporting.gate.course import course_of
 from reporting.gate.estimates import Strictness
 from reporting.gate.series import learned, pin_of, series_of
 from reporting.history.nights import NOON
@@ -111,15 +111,6 @@ def test_lower_is_better_has_the_same_signs():
     found = series([run(0, 10.0, unit="us", better="lower")])
     assert found.change(11.0, 10.0) == pytest.approx(-0.1)
     assert found.worse(11.0, 10.0) == 11.0
-
-
-def test_the_window_has_the_last_seven_nights_that_have_eligible_runs():
-    runs = [*nights(20), run(30, 1.0), run(30, 2.0, hour=23), *nights(6, first=40), run(50, 3.0, doubts=("crowded",))]
-    found = series(runs)
-    pin = pin_of(found, None)
-    assert pin is not None
-    window = window_of(found, pin)
-    assert [one.night for one in window] == [night(30), night(30), *[night(number) for number in range(40, 46)]]
 
 
 def test_the_noise_is_that_of_the_runs_before_the_window_without_those_of_a_loss():

@@ -269,6 +269,15 @@ def test_a_test_and_its_platform_are_paused_each_by_itself() -> None:
     assert references.pause("test_other.py::test_other", "eidf_a100", datetime.date(2026, 11, 30)) is None
 
 
+def test_a_pause_says_nothing_of_the_nights_before_it_was_given() -> None:
+    earlier = replace(PAUSE, until=datetime.date(2026, 11, 10), author=later(-20))
+    references = References(pauses=[earlier, PAUSE])
+    given = PAUSE.author.at.date()
+    assert references.pause(TEST, "eidf_a100", given) == PAUSE
+    assert references.pause(TEST, "eidf_a100", given - datetime.timedelta(days=1)) is None
+    assert references.pause(TEST, "eidf_a100", datetime.date(2026, 11, 5)) == earlier
+
+
 def git(folder: Path, *words: str) -> None:
     names = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "core.hooksPath=/dev/null")
     subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)

@@ -54,13 +54,13 @@ def bars(tests: Sequence[TestReport], metric: str) -> str:
     y = 0
     parts: list[str] = []
     for (workload, setting, unit), rows in groups.items():
-        has_remark = setting.split("-")[0] == SAME_BATCH
-        if has_remark:
+        heading = HEADING
+        if setting.split("-")[0] == SAME_BATCH:
             parts.append(words("", "0", y + 15 + LINE, WHAT_SAME_BATCH_SAYS))
-        heading = HEADING + (LINE if has_remark else 0)
+            heading += LINE
         parts += _group(" ".join(filter(None, [workload, setting])), unit, rows, y, heading)
         y += heading + ROW * len(rows)
-    title = f"{metric.replace('_', ' ')} of {len(tests)} {'test' if len(tests) == 1 else 'tests'} by platform"
+    title = f"{metric.replace('_', ' ')} by platform, tests: {len(tests)}"
     return (
         f'<svg class="chart bars" role="img" width="960" height="{y}">'
         f"{described(title, map(_said, (bar for rows in groups.values() for bar in rows)))}{''.join(parts)}</svg>"
@@ -69,19 +69,20 @@ def bars(tests: Sequence[TestReport], metric: str) -> str:
 
 def _bar(test: TestReport, series: SeriesReport) -> Bar:
     """Numbers that grow with the number of devices have a share of each device; times have none."""
-    devices = test.devices if series.better == "higher" and series.unit.endswith("/s") else None
-    if not devices:
+    is_rate = series.better == "higher" and series.unit.endswith("/s")
+    if not test.devices or not is_rate:
         return Bar(test, series, None, None)
-    return Bar(
-        test,
-        series,
-        None if series.value is None else series.value / devices,
-        None if series.pin is None else series.pin / devices,
-    )
+    return Bar(test, series, _part(series.value, test.devices), _part(series.pin, test.devices))
+
+
+def _part(value: float | None, devices: int) -> float | None:
+    return None if value is None else value / devices
 
 
 def _said(bar: Bar) -> str:
-    value = "no number" if bar.series.value is None else f"{number(bar.series.value)} {bar.series.unit}".strip()
+    value = "no number"
+    if bar.series.value is not None:
+        value = f"{number(bar.series.value)} {bar.series.unit}".strip()
     return f"{bar.test.workload} {bar.test.layout} on {bar.test.platform}: {value}{_night(bar)}, {bar.condition}."
 
 
@@ -97,10 +98,14 @@ def _group(name: str, unit: str, rows: Sequence[Bar], y: int, heading: int) -> I
     has_devices = any(bar.of_device is not None for bar in rows)
     yield words("row-title", "0", y + 15, name)
     better = f"{rows[0].series.better} is better"
-    column = (100 - GAP) / 2 if has_devices else 100
-    yield words("", "0", y + heading - 4, ", ".join(filter(None, [unit, better])))
+    column: float = 100
+    second_column = None
     if has_devices:
-        yield words("", f"{short(column + GAP)}%", y + heading - 4, "of each device")
+        column = (100 - GAP) / 2
+        second_column = column + GAP
+    yield words("", "0", y + heading - 4, ", ".join(filter(None, [unit, better])))
+    if second_column is not None:
+        yield words("", f"{short(second_column)}%", y + heading - 4, "of each device")
     largest = max(
         (abs(one) for bar in rows for one in (bar.series.value, bar.series.pin) if one is not None), default=0
     )
@@ -109,20 +114,24 @@ def _group(name: str, unit: str, rows: Sequence[Bar], y: int, heading: int) -> I
     )
     for place, bar in enumerate(rows):
         top = y + heading + ROW * place
-        yield from _name(bar, top + 16, column + GAP if has_devices else None)
+        yield from _name(bar, top + 16, second_column)
         yield from _one(bar, bar.series.value, bar.series.pin, largest, (0, column), top + 21)
-        if has_devices:
-            place_of_device = (column + GAP, column)
+        if second_column is not None:
+            place_of_device = (second_column, column)
             yield from _one(bar, bar.of_device, bar.pin_of_device, largest_of_device, place_of_device, top + 21)
 
 
 def _name(bar: Bar, y: int, second_column: float | None) -> Iterator[str]:
     """The platform, the test's condition if it is not ok, and what the test ran on: in the second column, if any."""
-    state = "" if bar.condition is Condition.OK else f", {bar.condition}"
+    state = ""
+    if bar.condition is not Condition.OK:
+        state = f", {bar.condition}"
     devices = bar.test.device or ""
     if bar.test.devices and devices:
         devices = f"{bar.test.devices} x {devices}"
-    beside = bar.test.layout if second_column is not None else ", ".join(filter(None, [bar.test.layout, devices]))
+    beside = bar.test.layout
+    if second_column is None and devices:
+        beside = ", ".join(filter(None, [bar.test.layout, devices]))
     beside = _cut(beside, LETTERS - len(bar.test.platform) - len(state))
     yield (
         f'<text x="0" y="{y}"><tspan class="ink">{safe(bar.test.platform)}</tspan>'
@@ -156,6 +165,7 @@ def _one(
     if largest and pin is not None and pin > 0:
         x = short(left + width * pin / largest)
         yield f'<line class="pin" x1="{x}%" x2="{x}%" y1="{y - 2}" y2="{y + BAR + 2}"/>'
-    is_short = largest > 0 and value < SHORT * largest
-    beside = max(value, pin or 0.0, 0.0) / largest * width if is_short else 0.0
+    beside = 0.0
+    if largest > 0 and value < SHORT * largest:
+        beside = max(value, pin or 0.0, 0.0) / largest * width
     yield words("ink", f"{short(left + beside + 1)}%", y + 13, f"{number(value)}{_night(bar)}")

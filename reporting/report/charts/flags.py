@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reporting.report.data import NoteReport, SeriesReport, TestReport
-from reporting.report.incidents import NIGHTS_APART
+from reporting.report.episodes import NIGHTS_APART
 
 FREQUENT = 6
 """What changes more often than this, such as the suite's commit, has flags only where a change begins, and at last."""
@@ -34,8 +34,10 @@ def flags(test: TestReport, series: SeriesReport, notes: Sequence[NoteReport]) -
     nights: dict[str, list[str]] = {}
     for note in notes:
         if note.subject in (test.id, test.platform) and first and note.night >= first:
-            by = f" ({note.by})" if note.by else ""
-            nights.setdefault(note.night, []).append(f"{VERBS[note.kind]}{note.text}{by}")
+            sentence = f"{VERBS[note.kind]}{note.text}"
+            if note.by:
+                sentence += f" ({note.by})"
+            nights.setdefault(note.night, []).append(sentence)
     for night, change in _changes(series):
         nights.setdefault(night, []).append(f"changed: {change}")
     return [
@@ -64,4 +66,4 @@ def _is_near(night: str, since: str | None) -> bool:
     if since is None:
         return False
     apart = datetime.date.fromisoformat(night) - datetime.date.fromisoformat(since)
-    return abs(apart.days) <= NIGHTS_APART
+    return abs(apart) <= NIGHTS_APART

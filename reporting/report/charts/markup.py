@@ -33,6 +33,7 @@ STYLE = """
 .chart.few .rings{stroke-width:8}.chart.few .holes{stroke-width:5}
 .chart .pale{stroke:var(--muted);opacity:.4}
 .chart .failures{stroke-width:2}
+.chart .fill{fill:currentColor;stroke:none}
 .chart .mark{fill:currentColor;stroke:var(--surface);stroke-width:1}
 .chart .hollow{fill:var(--surface);stroke:currentColor;stroke-width:1.75}
 .chart .beyond{stroke-width:3;stroke-linecap:round}
@@ -58,6 +59,7 @@ STYLE = """
 .chart text[class*="k-"],.chart tspan[class*="k-"]{fill:currentColor}
 .trend{width:100%;padding-left:50px;padding-right:6px}
 .bars{width:100%}
+.month-nights{max-width:none}
 .chart.key{display:inline-block;vertical-align:-1px}
 .chart .narrow{display:none}
 @media (max-width:640px){.chart .wide{display:none}.chart .narrow{display:inline}}

@@ -43,9 +43,10 @@ def split_bars(tests: Sequence[TestReport]) -> str:
     for test, series in rows:
         parts += _row(test, series, y)
         y += _height(series)
+        said.append(f"{_name(test)}: {_sentence(series.parts)}.")
         doubts = doubts_of_last_run(series)
-        ending = f" The last run is in doubt: {', '.join(doubts)}." if doubts else ""
-        said.append(f"{_name(test)}: {_sentence(series.parts)}.{ending}")
+        if doubts:
+            said.append(f"The last run is in doubt: {', '.join(doubts)}.")
     title = "the parts of a step in ms"
     return f'<svg class="chart bars" role="img" width="960" height="{y}">{described(title, said)}{"".join(parts)}</svg>'
 
@@ -61,8 +62,12 @@ def _has_change(series: SeriesReport) -> bool:
 
 
 def _height(series: SeriesReport) -> int:
-    doubt = LINE if doubts_of_last_run(series) else 0
-    return LINE * 2 + 10 + BAR + doubt + (THIN + 2 if _has_change(series) else 0)
+    height = LINE * 2 + 10 + BAR
+    if doubts_of_last_run(series):
+        height += LINE
+    if _has_change(series):
+        height += THIN + 2
+    return height
 
 
 def _name(test: TestReport) -> str:
@@ -91,10 +96,11 @@ def _row(test: TestReport, series: SeriesReport, y: int) -> Iterator[str]:
     """The name and the length of a step, the bars, and the numbers of the parts below them."""
     now = {PARTS[part.name][0]: part.now for part in series.parts if part.name in PARTS}
     before = {PARTS[part.name][0]: part.before or 0.0 for part in series.parts if part.name in PARTS}
-    longest = max(_positive(now), _positive(before) if _has_change(series) else 0.0)
+    longest = _positive(now)
     yield words("ink", "0", y + 13, _name(test))
     length = number(sum(now.values()))
     if _has_change(series):
+        longest = max(longest, _positive(before))
         length = f"{number(sum(before.values()))} → {length}"
     yield words("end", "100%", y + 13, f"{length} ms")
     top = y + LINE
@@ -123,7 +129,8 @@ def _stack(lengths: Mapping[str, float], longest: float, y: int, height: int) ->
     """Parts beside each other. The rest may be a little below 0 and has no length then."""
     left = 0.0
     for column in COLUMNS:
-        width = 100 * max(lengths.get(column, 0.0), 0.0) / longest if longest > 0 else 0.0
-        if width > 0:
+        length = lengths.get(column, 0.0)
+        if longest > 0 and length > 0:
+            width = 100 * length / longest
             yield f'<rect class="part-{column}" x="{short(left)}%" y="{y}" width="{short(width)}%" height="{height}"/>'
-        left += width
+            left += width

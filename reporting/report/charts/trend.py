@@ -63,8 +63,9 @@ def trend(
     flagged = flags(test, series, notes)
     nights = nights_of(series, last)
     rows = _flag_rows(flagged, nights)
-    begin_room = ROW if _begin_number(series, nights) is not None else 0
-    top = HEADING + ROW * (1 + max(rows.values(), default=-1)) + begin_room
+    top = HEADING + ROW * (1 + max(rows.values(), default=-1))
+    if _begin_number(series, nights) is not None:
+        top += ROW
     frame = frame_of(series, nights, top, height)
     key = hashlib.sha256(f"{test.id}\n{series.metric}".encode("utf-8", "replace")).hexdigest()[:6]
     inner = [
@@ -94,10 +95,13 @@ def trend(
 
 def _described(test: TestReport, series: SeriesReport) -> str:
     metric = spaced(series.metric)
-    unit = f" in {series.unit}" if series.unit else ""
+    if series.unit:
+        metric = f"{metric} in {series.unit}"
     counts = Counter(point.condition for point in series.points)
     runs = ", ".join(f"{counts[condition]} {condition}" for condition in Condition if counts[condition])
-    said = [f"{metric}{unit}, {series.better} is better.", f"{prose(series.short)}." if series.short else ""]
+    said = [f"{metric}, {series.better} is better."]
+    if series.short:
+        said.append(f"{prose(series.short)}.")
     said.append(f"{len(series.points)} runs: {runs}.")
     return described(_name(test, series), said)
 
@@ -160,7 +164,9 @@ def _band(series: SeriesReport, frame: Frame) -> Iterator[str]:
     room = abs(series.pin) * series.limit
     top, bottom = round(frame.values.y(series.pin + room)), round(frame.values.y(series.pin - room))
     current = [level for level in series.levels if level.to_night is None]
-    begin = max(frame.nights.number(current[-1].from_night), 0) if current else 0
+    begin = 0
+    if current:
+        begin = max(frame.nights.number(current[-1].from_night), 0)
     width = frame.nights.nights - begin
     yield path("band", f"M{joined(begin - 0.5, top)}h{width}V{bottom}h-{width}z")
 
@@ -176,8 +182,11 @@ def _levels(series: SeriesReport, frame: Frame) -> Iterator[str]:
             end = min(frame.nights.number(level.to_night), end)
         if end < begin:
             continue
-        classes = "level accepted" if level.is_accepted else "level"
-        kind = "accepted" if level.is_accepted else "pin"
+        classes = "level"
+        kind = "pin"
+        if level.is_accepted:
+            classes = "level accepted"
+            kind = "accepted"
         said = f"{kind} {number(level.value)} {series.unit} from {night_text(level.from_night)}: {prose(level.said)}"
         line = f"M{joined(begin - 0.5, round(frame.values.y(level.value)))}h{end - begin + 1}"
         yield path(classes, line, f"<title>{safe(said)}</title>")
@@ -189,7 +198,8 @@ def _pin_label(series: SeriesReport, frame: Frame) -> Iterator[str]:
         return
     is_accepted = any(level.is_accepted for level in series.levels if level.to_night is None)
     value = series.pin / 10.0 ** exponent_of(frame.values.low, frame.values.high)
-    yield words("ink end", "100%", 12, f"{'╌╌ accepted' if is_accepted else '── pin'} {number(value)}")
+    name = "╌╌ accepted" if is_accepted else "── pin"
+    yield words("ink end", "100%", 12, f"{name} {number(value)}")
 
 
 def _begin(series: SeriesReport, frame: Frame) -> Iterator[str]:
@@ -200,11 +210,16 @@ def _begin(series: SeriesReport, frame: Frame) -> Iterator[str]:
     x = frame.nights.percent(place - 0.5)
     colour = f"k-{series.condition}"
     yield f'<line class="begin {colour}" x1="{x}" x2="{x}" y1="{frame.top - 14}" y2="{frame.baseline}"/>'
-    word = "faster" if series.condition is Condition.FASTER else "slower"
+    word = "slower"
+    if series.condition is Condition.FASTER:
+        word = "faster"
     if series.kind == Kind.LEFT:
         word = "another series"
-    side = "end " if place > frame.nights.nights / 2 else ""
-    shift = "-5" if side else "5"
+    side = ""
+    shift = "5"
+    if place > frame.nights.nights / 2:  # else the text would leave the chart at the right
+        side = "end "
+        shift = "-5"
     text = safe(f"{word} since {day(series.since, str(frame.nights.last))}")
     yield f'<text class="{side}halo {colour}" x="{x}" dx="{shift}" y="{frame.top - 4}">{text}</text>'
 

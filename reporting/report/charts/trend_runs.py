@@ -162,8 +162,9 @@ def run_marks(series: SeriesReport, frame: Frame, key: str) -> Iterator[str]:
             for point in shaped:
                 if point.condition is condition and bool(point.doubts) == (kind == "hollow"):
                     x, y = places[id(point)]
-                    title = f"<title>{safe(_sentence(point, series))}</title>" if id(point) in titled else ""
-                    end = f">{title}</use>" if title else "/>"
+                    end = "/>"
+                    if id(point) in titled:
+                        end = f"><title>{safe(_sentence(point, series))}</title></use>"
                     uses += f'<use href="#{name}" x="{frame.nights.percent(x)}" y="{short(y)}"{end}'
             if uses:
                 yield f'<g class="{kind} k-{condition}">{uses}</g>'
@@ -171,7 +172,9 @@ def run_marks(series: SeriesReport, frame: Frame, key: str) -> Iterator[str]:
 
 def _sentence(point: Point, series: SeriesReport) -> str:
     value = f"{number(point.value)} {series.unit}".strip()
-    doubts = f"in doubt: {', '.join(point.doubts)}" if point.doubts else ""
-    nodes = f"on {', '.join(point.nodes)}" if point.nodes else ""
-    said = prose(point.said) or point.condition
-    return ", ".join(filter(None, [night_text(point.night), value, said, nodes, doubts]))
+    said = [night_text(point.night), value, prose(point.said) or point.condition]
+    if point.nodes:
+        said.append(f"on {', '.join(point.nodes)}")
+    if point.doubts:
+        said.append(f"in doubt: {', '.join(point.doubts)}")
+    return ", ".join(said)

@@ -17,14 +17,16 @@ from reporting.phrases import counted, spaced
 from reporting.report.charts.bars import UNMEASURED, bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import STYLE
+from reporting.report.charts.month_nights import month_nights, night_key
 from reporting.report.charts.prose import MISSING, night_text, number, prose, whole_verdict
 from reporting.report.charts.spark import spark
 from reporting.report.charts.split_bars import doubts_of_last_run, split_bars
 from reporting.report.charts.trend import trend
 from reporting.report.charts.trend_runs import runs_beyond
-from reporting.report.data import Condition, NodeReport, ReportData, TestReport
+from reporting.report.data import Condition, NightState, NodeReport, ReportData, TestReport
+from reporting.report.month import hours_said, share
+from reporting.report.month_text import month_name
 from reporting.report.page import words
-from reporting.report.page.episodes import episodes_of
 from reporting.report.page.first_screen import first_screen
 from reporting.report.page.grid import grid
 from reporting.report.page.run_values import run_values
@@ -161,7 +163,6 @@ def _environment() -> jinja2.Environment:
         ago=words.ago,
         counted=counted,
         nights_between=words.nights_between,
-        episodes_of=episodes_of,
         flags=flags,
         metrics=_metrics,
         with_parts=_with_parts,
@@ -173,5 +174,11 @@ def _environment() -> jinja2.Environment:
         doubts_of_last_run=doubts_of_last_run,
         runs_beyond=runs_beyond,
         split_bars=lambda *arguments: Markup(split_bars(*arguments)),
+        month_nights=lambda month: Markup(month_nights(month)),
+        night_key=lambda state: Markup(night_key(state)),
+        NightState=NightState,
+        hours_said=hours_said,
+        month_name=month_name,
+        share=share,
     )
     return environment

@@ -18,23 +18,17 @@ WITHOUT_VERDICT = (Condition.FAILED, Condition.BLIND, Condition.PAUSED, Conditio
 
 @dataclass(frozen=True)
 class Card:
-    """An incident and its four answers.
+    """An incident, and what the page makes of its tests.
 
     Attributes:
-        change: of the worst test; None without numbers.
-        where: in which part of a step, and on which nodes; "" if not known.
-        only: the test, if it is one; its name is in `how_much` then.
+        why: of the incident, without its tickets, which are links here.
+        only: the test, if it is one; its name is in what the incident says then.
         named: the first tests, if there are several; more: how many others there are.
         is_whole_platform: no test of the platform is as it was.
         tickets: of an acknowledged incident.
     """
 
-    condition: Condition
-    platform: str
-    change: float | None
-    how_much: str
-    since: str | None
-    where: str
+    incident: Incident
     why: str
     only: TestReport | None
     named: tuple[TestReport, ...]
@@ -75,8 +69,11 @@ def first_screen(report: ReportData) -> FirstScreen:
     tests = {test.id: test for test in report.tests}
     cards = [_card(incident, tests) for incident in report.incidents]
     is_slower = any(incident.condition is Condition.SLOWER for incident in report.incidents)
+    headline = report.headline
+    if is_slower:
+        headline = f"Yes: {headline}"
     return FirstScreen(
-        headline=f"Yes: {report.headline}" if is_slower else report.headline,
+        headline=headline,
         is_slower=is_slower,
         cards=tuple(cards[:SHOWN]),
         folded=tuple(cards[SHOWN:]),
@@ -87,22 +84,23 @@ def first_screen(report: ReportData) -> FirstScreen:
 
 def _card(incident: Incident, tests: Mapping[str, TestReport]) -> Card:
     known = [tests[name] for name in incident.tests if name in tests]
-    is_one = len(incident.tests) == len(known) == 1
+    only = None
+    named = tuple(known[:NAMED])
+    if len(incident.tests) == len(known) == 1:
+        only = known[0]
+        named = ()
     tickets: dict[str, None] = {}
     if incident.condition is Condition.ACKNOWLEDGED:
         tickets = dict.fromkeys(one.ticket for test in known for one in test.series if one.ticket)
-    default = ENDED if incident.condition is Condition.FAILED else NOTHING_KNOWN
+    why = _without(incident.why, tickets)
+    if not why:
+        why = ENDED if incident.condition is Condition.FAILED else NOTHING_KNOWN
     return Card(
-        condition=incident.condition,
-        platform=incident.platform,
-        change=incident.worst,
-        how_much=incident.what,
-        since=incident.since,
-        where=incident.where,
-        why=_without(incident.why, tickets) or default,
-        only=known[0] if is_one else None,
-        named=() if is_one else tuple(known[:NAMED]),
-        more=0 if is_one else len(incident.tests) - len(known[:NAMED]),
+        incident=incident,
+        why=why,
+        only=only,
+        named=named,
+        more=len(incident.tests[len(named) :]) if named else 0,
         is_whole_platform=len(incident.tests) == incident.of_tests > 1,
         tickets=tuple(tickets),
     )
@@ -115,7 +113,7 @@ def _without(why: str, tickets: Iterable[str]) -> str:
 
 
 def _conditions(cards: Sequence[Card]) -> str:
-    counts = {condition: sum(card.condition is condition for card in cards) for condition in Condition}
+    counts = {condition: sum(card.incident.condition is condition for card in cards) for condition in Condition}
     return ", ".join(f"{count} {condition}" for condition, count in counts.items() if count)
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
-import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from reporting.report.charts.prose import number, prose
+from reporting.report.charts.prose import prose
 from reporting.report.data import Condition, Level, Point, ReportData, SeriesReport
 from reporting.report.page.words import visible
 
-DIGITS = 5
-DIGITS_36 = string.digits + string.ascii_lowercase
+DIGITS = 8  # of a value: with fewer, one that is rounded twice is printed otherwise than in the report
 CONDITIONS = tuple(Condition)
+# No text of a history may end the script element that it stands in.
 UNSAFE = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
 
 
@@ -37,13 +35,11 @@ class Texts:
 def run_values(report: ReportData, names: Mapping[tuple[str, str], str]) -> Markup:
     """A JSON object for a `<script type="application/json">`.
 
-    Each series has columns with one entry a run. `v` has the values in units of `q`, less `l`; `c` is a text with a
-    letter a run, the place of its condition in `conditions`. `m` is a text with the place of its nodes in `n`, in base
-    36 with `w` letters a run; `n` has places in `texts`. `d` says how many days lie between a run and the one before,
-    and `r` the same for the place of its run id in `runs`; both have only the numbers of runs where that is not 1. `s`
-    has what the gate said and `x` what changed and the doubts, by the numbers of the runs that have them. `o` are the
-    runs that are compared with nothing, `p` the levels as first day, last day, value. `u` is the unit, `b` is -1 if
-    lower is better. Days count from `first`.
+    Each series has columns with one entry a run: `days` since `first`, `values`, `conditions` (a text with a letter a
+    run, its place in the list of all conditions), and the places of run ids in `runs` and of nodes in `texts`. `said`
+    has what the gate said and `remarks` what changed and the doubts, by the numbers of the runs that have them. `apart`
+    are the runs that are compared with nothing, `levels` the levels as first day, last day, value. `sign` is -1 if
+    lower is better.
 
     Args:
         names: of a test's id and a metric, the name that the page gives to the series.
@@ -67,43 +63,24 @@ def run_values(report: ReportData, names: Mapping[tuple[str, str], str]) -> Mark
 
 def _columns(series: SeriesReport, first: datetime.date, texts: Texts, runs: Texts) -> dict[str, Any]:
     points = series.points
-    unit = _unit([point.value for point in points if point.value])
-    values = [None if point.value is None else _in_units(point.value, unit) for point in points]
-    level = next((value for value in values if value is not None), 0)
-    nodes = [texts.place(", ".join(point.nodes)) for point in points]
-    known = {place: number for number, place in enumerate(dict.fromkeys(nodes))}
-    width = len(_base36(len(known)))
     return {
-        "u": visible(series.unit),
-        "b": -1 if series.better == "lower" else 1,
-        "d": _steps([_days(point.night, first) for point in points]),
-        "q": unit,
-        "l": level,
-        "v": [None if value is None else value - level for value in values],
-        "c": "".join(str(CONDITIONS.index(point.condition)) for point in points),
-        "r": _steps([runs.place(point.run_id) for point in points]),
-        "n": list(known),
-        "w": width,
-        "m": "".join(_base36(known[place]).rjust(width, "0") for place in nodes),
-        "s": _told(points, lambda point: "" if point.said == point.condition else prose(point.said), texts),
-        "x": _told(points, _remark, texts),
-        "o": [at for at, point in enumerate(points) if not point.comparable],
-        "p": [_level(level, first) for level in series.levels],
+        "unit": visible(series.unit),
+        "sign": -1 if series.better == "lower" else 1,
+        "days": [_days(point.night, first) for point in points],
+        "values": [_short(point.value) for point in points],
+        "conditions": "".join(str(CONDITIONS.index(point.condition)) for point in points),
+        "runs": [runs.place(point.run_id) for point in points],
+        "nodes": [texts.place(", ".join(point.nodes)) for point in points],
+        "said": _told(points, _said, texts),
+        "remarks": _told(points, _remark, texts),
+        "apart": [at for at, point in enumerate(points) if not point.comparable],
+        "levels": [_level(level, first) for level in series.levels],
     }
 
 
-def _base36(number: int) -> str:
-    letters = ""
-    while number or not letters:
-        number, rest = divmod(number, 36)
-        letters = DIGITS_36[rest] + letters
-    return letters
-
-
-def _steps(values: Sequence[int]) -> dict[str, int]:
-    """How far each value is from the one before, where that is not 1. The one before the first is -1."""
-    before = [-1, *values]
-    return {str(at): value - before[at] for at, value in enumerate(values) if value - before[at] != 1}
+def _said(point: Point) -> str:
+    """What the gate said, if that is more than the condition."""
+    return "" if point.said == point.condition else prose(point.said)
 
 
 def _told(points: Sequence[Point], text_of: Callable[[Point], str], texts: Texts) -> dict[str, int]:
@@ -115,24 +92,10 @@ def _days(night: str, first: datetime.date) -> int:
     return (datetime.date.fromisoformat(night) - first).days
 
 
-def _unit(values: Sequence[float]) -> float:
-    """The last one of the significant digits of a series' values: .1 for 9207.6."""
-    largest = max(map(abs, values), default=1.0)
-    return float(f"1e{math.floor(math.log10(largest)) - DIGITS + 1}")
-
-
-def _in_units(value: float, unit: float) -> int:
-    """A value in whole units: the nearest one that is printed as the value is, and not between two printed ones."""
-    whole = round(value / unit)
-    printed = number(value)
-    for near in (whole, whole + 1, whole - 1):
-        if number((near - 0.01) * unit) == printed == number((near + 0.01) * unit):
-            return near
-    return whole
-
-
-def _short(value: float) -> float | int:
+def _short(value: float | None) -> float | int | None:
     """A value in the fewest letters that JSON has for its significant digits."""
+    if value is None:
+        return None
     rounded = float(f"{value:.{DIGITS}g}")
     return int(rounded) if rounded.is_integer() else rounded
 
@@ -143,6 +106,9 @@ def _level(level: Level, first: datetime.date) -> list[float | int | None]:
 
 
 def _remark(point: Point) -> str:
-    changed = f"changed: {', '.join(point.changes)}" if point.changes else ""
-    doubts = f"in doubt: {', '.join(point.doubts)}" if point.doubts else ""
-    return prose("; ".join(filter(None, (changed, doubts))))
+    said = []
+    if point.changes:
+        said.append(f"changed: {', '.join(point.changes)}")
+    if point.doubts:
+        said.append(f"in doubt: {', '.join(point.doubts)}")
+    return prose("; ".join(said))

@@ -84,8 +84,9 @@ def labels_of(tests: Sequence[TestReport]) -> dict[str, str]:
     labels = {}
     for test in tests:
         name = name_of(test)
-        is_shared = shared[test.platform, name] > 1
-        labels[test.id] = f"{name} ({test.id.replace(f'{test.platform}-', '')})" if is_shared else name
+        if shared[test.platform, name] > 1:
+            name = f"{name} ({test.id.replace(f'{test.platform}-', '')})"
+        labels[test.id] = name
     return labels
 
 

@@ -153,21 +153,17 @@
   function read(name) {
     runs ??= JSON.parse(one("#runs").textContent);
     const series = runs.series[name];
-    const apart = new Set(series.o);
+    const apart = new Set(series.apart);
     const text = (places, at) => (at in places ? runs.texts[places[at]] : "");
-    const nodes = (at) => runs.texts[series.n[parseInt(series.m.slice(at * series.w, (at + 1) * series.w), 36)]];
-    let day = -1;
-    let place = -1;
-    return series.v.map((units, at) => {
-      const value = units === null ? null : (series.l + units) * series.q;
-      day += series.d[at] ?? 1;
-      place += series.r[at] ?? 1;
-      const level = series.p.findLast(([from, to]) => from <= day && (to === null || day <= to));
-      const change = value === null || !level || !level[2] || apart.has(at) ? null : series.b * (value / level[2] - 1);
+    return series.values.map((value, at) => {
+      const day = series.days[at];
+      const level = series.levels.findLast(([from, to]) => from <= day && (to === null || day <= to));
+      const change = value === null || !level || !level[2] || apart.has(at) ? null : series.sign * (value / level[2] - 1);
       return {
-        day, value, change, unit: series.u,
-        condition: runs.conditions[series.c[at]],
-        run: runs.runs[place], nodes: nodes(at), said: text(series.s, at), remark: text(series.x, at),
+        day, value, change, unit: series.unit,
+        condition: runs.conditions[series.conditions[at]],
+        run: runs.runs[series.runs[at]], nodes: runs.texts[series.nodes[at]],
+        said: text(series.said, at), remark: text(series.remarks, at),
         isApart: apart.has(at),
       };
     });
