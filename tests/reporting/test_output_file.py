@@ -14,11 +14,9 @@ COMMANDS = (
     ("data", "report.json"),
     ("html", "report.html"),
     ("table", "table.txt"),
-    ("month", "month.svg"),
     ("export openmetrics", "history.om"),
     ("export grafana", "dashboard.json"),
     ("export bundle", "runs.tar.gz"),
-    ("compare a b", "compared.txt"),
 )
 
 

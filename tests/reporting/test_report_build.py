@@ -120,7 +120,7 @@ def test_a_loss_has_one_size_on_one_night_in_every_report():
     assert incident.worst == report.tests[0].series[0].change == pytest.approx(-0.091, abs=0.001)
     size = f"{100 * abs(incident.worst):.1f} %"
     trend = many_tests(report, Display(100)), one_test(report, report.tests[0], Display(100))
-    for text in (verdict.short, incident.what, comment(report, "site", {}), *map("\n".join, trend)):
+    for text in (verdict.short, incident.what, comment(report, {}), *map("\n".join, trend)):
         assert size in text
 
 

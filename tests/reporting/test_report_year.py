@@ -93,7 +93,7 @@ def test_the_driver_the_input_and_the_note_are_named(site, verdicts):
         assert "in the device step" in verdicts[test].text
         assert "driver 570.124.06 -> 580.65.06" in verdicts[test].text
     (test,) = file_system["tests"]
-    assert "of it in waiting for data" in verdicts[test].text
+    assert "in waiting for data" in verdicts[test].text
     assert f"Note of {file_system['since']} on isambard_ai: {file_system['note']}" in verdicts[test].text
     (test,) = drift["tests"]
     assert "nothing that is recorded has changed" in verdicts[test].text
