@@ -295,7 +295,7 @@ def test_a_forbidden_list_raises_the_refusal(seen: Seen) -> None:
     seen.kube.forbid("list pods")
     with pytest.raises(ApiError, match=r'cannot list resource "pods"') as raised:
         seen.look()
-    assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
+    assert raised.value.status == 403
 
 
 def test_a_cluster_restored_from_a_backup_is_listed_again(seen: Seen) -> None:

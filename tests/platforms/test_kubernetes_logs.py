@@ -609,7 +609,7 @@ def test_a_lost_end_of_a_log_is_reported(tmp_path: Path, status: int, message: s
     node.say(NOON, b"one")
     with following(node, tmp_path) as log:
         read_up_to_here(log, node)
-        node.trouble = [ApiError(status, "", message)] * 1000
+        node.trouble = [ApiError(status, message)] * 1000
         last = node.pod()  # while it runs
         node.end()
         if running:
@@ -622,7 +622,7 @@ def test_a_lost_end_of_a_log_is_reported(tmp_path: Path, status: int, message: s
     assert merged(tmp_path) == b"one\n"
 
 
-GONE = ApiError(404, "NotFound", 'pods "p" not found')
+GONE = ApiError(404, 'pods "p" not found')
 
 
 @pytest.mark.parametrize("newline", [True, False])
@@ -674,7 +674,7 @@ def lost_by_its_node(pod: dict[str, Any], *, ran: bool) -> dict[str, Any]:
 
 def test_a_container_that_never_ran_has_no_log_to_lose(tmp_path: Path) -> None:
     node = Node()
-    node.trouble = [ApiError(400, "BadRequest", 'container "c" in pod "p" is not available')] * 1000
+    node.trouble = [ApiError(400, 'container "c" in pod "p" is not available')] * 1000
     with following(node, tmp_path) as log:
         log.follow([lost_by_its_node(node.pod(), ran=False)])
         assert log.settled(PATIENCE_S), log.missing
@@ -688,7 +688,7 @@ def test_a_container_that_its_node_has_lost_is_read_as_far_as_its_stream_went(tm
     with following(node, tmp_path) as log:
         read_up_to_here(log, node)
         node.say(NOON, b"two")
-        node.trouble = [ApiError(400, "BadRequest", 'container "c" in pod "p" is not available')] * 1000
+        node.trouble = [ApiError(400, 'container "c" in pod "p" is not available')] * 1000
         node.end()
         log.follow([lost_by_its_node(node.pod(), ran=True)])
         assert log.settled(PATIENCE_S), log.missing
@@ -713,7 +713,7 @@ def test_a_pod_that_goes_before_its_last_line_was_read(tmp_path: Path, after: in
 
 def test_not_started_yet_is_no_end(tmp_path: Path) -> None:
     node = Node()
-    node.trouble = [ApiError(400, "BadRequest", 'container "c" in pod "p" is waiting to start: ContainerCreating')] * 6
+    node.trouble = [ApiError(400, 'container "c" in pod "p" is waiting to start: ContainerCreating')] * 6
     with following(node, tmp_path) as log:
         node.say(NOON, b"one")
         read_up_to_here(log, node)
@@ -726,7 +726,7 @@ def test_one_404_is_not_believed(tmp_path: Path) -> None:
     node = Node()
     node.say(NOON, b"one")
     node.end()
-    node.trouble = [ApiError(404, "NotFound", "404 page not found")]
+    node.trouble = [ApiError(404, "404 page not found")]
     with following(node, tmp_path) as log:
         finish(log, node)
         assert log.missing == ()
@@ -739,7 +739,7 @@ def test_a_pod_that_vanishes_after_its_log_was_read(tmp_path: Path) -> None:
     node.end()
     with following(node, tmp_path) as log:
         finish(log, node)
-        node.trouble = [ApiError(404, "NotFound", 'pods "p" not found')] * 10
+        node.trouble = [ApiError(404, 'pods "p" not found')] * 10
         log.follow([node.pod()])
         assert log.missing == ()
 

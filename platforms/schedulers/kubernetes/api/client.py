@@ -72,7 +72,7 @@ class Client:
     def key(self) -> tuple[str, ...]:
         """A key that is equal for clients which see the same objects."""
         target = self._session.target
-        return (target.server, target.source, target.user_name, target.namespace)
+        return (target.server, target.source, target.context, target.namespace)
 
     def kubectl_command(self, arguments: str, namespace: str | None = None) -> str:
         """Return a command for a person: `kubectl --context kind-kind --namespace default get pods`."""
