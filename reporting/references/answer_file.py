@@ -174,7 +174,7 @@ def read(path: Path) -> AnswerFile:
         )
     if document.problems:
         answer = None
-    return AnswerFile(path, answer, digest, after, document.line(("after",)), document.problems)
+    return AnswerFile(path, answer, digest, after, document.lines.at(("after",)), document.problems)
 
 
 def _computed_hash(path: Path) -> str:
