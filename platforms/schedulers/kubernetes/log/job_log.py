@@ -106,7 +106,7 @@ class JobLog:
         sentences: list[str] = []
         with self._files.lock:
             for progress in self._files.containers.values():
-                sentences += progress.problems
+                sentences += progress.lost
         return tuple(sentences)
 
     def doubts(self, rotated_from: float) -> tuple[str, ...]:
