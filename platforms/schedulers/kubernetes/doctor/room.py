@@ -35,7 +35,7 @@ def quota(cluster: ClusterVisit) -> StepResult:
         quotas = cluster.client.list(QUOTAS)[0]
     except ApiError as error:
         return StepResult(f"quotas may not be seen ({error.message})", skipped=True)
-    queues = _cluster_queues(cluster)
+    queues = cluster.cluster_queues
     limits = list(quota_limits(quotas, cluster.visit.platform.kubernetes.priority_class))
     for queue in queues.values():
         limits += queue_limits(queue)
@@ -53,22 +53,6 @@ def quota(cluster: ClusterVisit) -> StepResult:
         return StepResult("the namespace has no quota")
     owners = ", ".join(dict.fromkeys(limit.of for limit in limits))
     return StepResult("; ".join([f"every layout fits into {owners}", *dict.fromkeys(busy)]))
-
-
-def _cluster_queues(cluster: ClusterVisit) -> dict[str, Object]:
-    """Ask for the ClusterQueue of each LocalQueue that jobs name, as far as the user may see it."""
-    local_queues = cluster.kueue_kind("LocalQueue")
-    cluster_queues = cluster.kueue_kind("ClusterQueue")
-    if not local_queues or not cluster_queues:
-        return {}
-    found: dict[str, Object] = {}
-    for name in sorted({job.queue for job in cluster.jobs if job.queue}):
-        try:
-            local_queue = cluster.client.get(local_queues, name)
-            found[name] = cluster.client.get(cluster_queues, local_queue["spec"]["clusterQueue"])
-        except ApiError:
-            continue
-    return found
 
 
 def _refuse_uncovered(cluster: ClusterVisit, job: RenderedJob, queue: Object) -> None:
