@@ -1,14 +1,12 @@
 """General lint rules: what is wrong with a manifest on any cluster, whatever the rules of a site are.
 
-The cluster refuses a manifest that breaks one, or the job runs or measures something else than was meant, or the
-manifest shows a secret.
+They find what the API server takes, and what then runs or measures something else than was meant, or shows a secret.
+What the server refuses itself, such as illegal names, it says in a dry run.
 
 | Rule     | What it finds                                                              |
 |----------|----------------------------------------------------------------------------|
-| names    | names that Kubernetes or an operator refuses                               |
 | words    | commands and arguments that are no list of texts, or two words in one      |
 | secrets  | the value of a secret in the manifest                                      |
-| limits   | requests that exceed their limits                                          |
 | cpus     | more threads than CPUs                                                     |
 """
 
@@ -21,22 +19,12 @@ from typing import Any
 
 from platforms.config.values import quantity_of
 from platforms.job import names_a_secret
-from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.objects.pod_templates import (
     Object,
     TreePath,
     containers,
-    makes_pods,
     templates,
 )
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-_NAME_PREFIX = re.compile(r"[a-z0-9][-a-z0-9.]*")
-_RFC_1123 = "small letters, digits and -, as RFC 1123 has it"
-_SUBDOMAIN_LENGTH = 253
-_IPUJOB_LENGTH = 36  # the operator acquires no IPUs for longer names (EIDF's Graphcore FAQ, until 2026)
-_GENERATED_LETTERS = 5  # what the API server appends to a generateName
 
 _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)\s+(\S.*)")
 _RANKS_OPTION = re.compile(r"--nproc[-_]per[-_]node[= ](\w+)")
@@ -55,12 +43,10 @@ class LintFinding:
 
 def findings(tree: Object) -> Iterator[LintFinding]:
     """Check one object against all rules."""
-    yield from _names(tree)
     for path, template in templates(tree):
         for place, container in containers(template, path):
             yield from _words(container, place)
             yield from _secrets(container, place)
-            yield from _limits(container, place)
             yield from _cpus(container, place)
 
 
@@ -77,35 +63,7 @@ def is_open(value: object) -> bool:
     return isinstance(value, str) and bool(_OPEN.search(value))
 
 
-# --- names, words, secrets -------------------------------------------------------------------------------------------
-
-
-def _names(tree: Object) -> Iterator[LintFinding]:
-    if tree.get("kind") == "IPUJob":
-        most = _IPUJOB_LENGTH
-    elif makes_pods(tree):
-        most = labels.LONGEST
-    else:
-        most = _SUBDOMAIN_LENGTH
-    metadata = _mapping(tree.get("metadata"))
-    yield from _name(metadata.get("name"), ("metadata", "name"), _DNS_SUBDOMAIN, most)
-    most_of_prefix = most if "name" in metadata else most - _GENERATED_LETTERS
-    yield from _name(metadata.get("generateName"), ("metadata", "generateName"), _NAME_PREFIX, most_of_prefix)
-    for path, template in templates(tree):
-        for place, container in containers(template, path):
-            yield from _name(container.get("name"), (*place, "name"), _DNS_LABEL, labels.LONGEST)
-        for index, volume in enumerate(_list(template["spec"].get("volumes"))):
-            place = (*path, "spec", "volumes", index, "name")
-            yield from _name(_mapping(volume).get("name"), place, _DNS_LABEL, labels.LONGEST)
-
-
-def _name(name: object, path: TreePath, pattern: re.Pattern[str], most: int) -> Iterator[LintFinding]:
-    if name is None or is_open(name):
-        return
-    if not isinstance(name, str) or not pattern.fullmatch(name):
-        yield LintFinding("names", path, f"{name!r} is not a name that Kubernetes accepts ({_RFC_1123})")
-    elif len(name) > most:
-        yield LintFinding("names", path, f"{name!r} is longer than {most} characters")
+# --- words, secrets --------------------------------------------------------------------------------------------------
 
 
 def _words(container: Object, path: TreePath) -> Iterator[LintFinding]:
@@ -134,23 +92,7 @@ def _secrets(container: Object, path: TreePath) -> Iterator[LintFinding]:
             yield LintFinding("secrets", (*path, "env", index), message)
 
 
-# --- requests and limits ---------------------------------------------------------------------------------------------
-
-
-def _limits(container: Object, path: TreePath) -> Iterator[LintFinding]:
-    who = f"container {container.get('name')}"
-    limits = _amounts(container, "limits")
-    for resource, amount in _amounts(container, "requests").items():
-        limit = limits.get(resource)
-        if is_open(limit) or is_open(amount):
-            continue
-        place = (*path, "resources", "requests", resource)
-        if _is_extended(resource) and (limit is None or amount_of(limit) != amount_of(amount)):
-            problem = f"{resource} is requested and not limited to the same: no pod is made of that (limit it only)"
-            yield LintFinding("limits", place, f"{who}: {problem}")
-        elif limit is not None and amount_of(amount) > amount_of(limit):
-            problem = f"{amount} {resource} are requested, and no more than {limit} allowed: no pod is made of that"
-            yield LintFinding("limits", place, f"{who}: {problem}")
+# --- threads ---------------------------------------------------------------------------------------------------------
 
 
 def _cpus(container: Object, path: TreePath) -> Iterator[LintFinding]:
