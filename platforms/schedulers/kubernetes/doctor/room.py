@@ -36,7 +36,7 @@ def quota(cluster: ClusterVisit) -> StepResult:
     except ApiError as error:
         return StepResult(f"quotas may not be seen ({error.message})", skipped=True)
     queues = cluster.cluster_queues
-    limits = list(quota_limits(quotas, cluster.visit.platform.kubernetes.priority_class))
+    limits = list(quota_limits(quotas))
     for queue in queues.values():
         limits += queue_limits(queue)
     busy: list[str] = []

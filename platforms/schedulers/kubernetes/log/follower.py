@@ -45,14 +45,13 @@ class Timeouts:
     `ended_s`: after a stream has ended cleanly, for the pod to say that its container has ended. `again_s`: before the
     second attempt after a failure; doubled each time up to `longest_s`. `sure_s`: a state of the pod must be so much
     younger than a stream's beginning to say of which start of the container the stream is; the follower waits three
-    times as long for one. `late_s`: for a silent stream whose container has ended.
+    times as long for one.
     """
 
     ended_s: float = 1.0
     again_s: float = 0.5
     longest_s: float = 15.0
     sure_s: float = 5.0
-    late_s: float = 3.0
 
 
 DEFAULT_TIMEOUTS = Timeouts()
@@ -101,10 +100,6 @@ class Follower:
         self.trouble = ""  # why nothing comes at present
         self._forget_streams()
         self.thread = threading.Thread(target=self._run, name=f"log of {start.name}", daemon=True)
-
-    def hurry(self) -> None:
-        """End a stream that is still silent although its container has ended."""
-        self.signals.cut_if_late(self.progress.run, self._timeouts.late_s)
 
     def _run(self) -> None:
         while not self.signals.finish_if(self._is_read_to_its_end):
@@ -289,7 +284,6 @@ class Follower:
             ) as chunks:
                 self.signals.hold(chunks)
                 for chunk in chunks:
-                    self.signals.heard_s = self._clock()
                     lines = search.new_lines(splitter.feed(chunk))
                     if lines and not is_this_start:
                         is_this_start = self._is_of_this_start(search, opened_s, previous=previous)
