@@ -137,9 +137,6 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "eidf989ns-user", "eidf123ns-user",
         r"line 6: the queue eidf123ns-user-queue is not this project's, eidf989ns-user-queue .*kubernetes: queue\)",
     ),
-    "more threads than CPUs": (
-        "value: '4'", "value: '5'", r"line 21: container c: 4 ranks of 5 threads and 16 CPUs: .*general rule: cpus\)"
-    ),
 }  # fmt: skip
 TAKEN = """\
 apiVersion: batch/v1
@@ -224,25 +221,6 @@ def test_a_data_folder_outside_of_every_mount_is_refused(
     if wrong:
         assert f"{folder} lies in none of the volumes that the pods mount (/data" in found[0]
         assert f": {source}:2: data_dir: write /data, or add `- {{mount: " in found[0]
-
-
-@pytest.mark.parametrize(
-    ("words", "threads", "cpu", "wrong"),
-    [
-        (["torchrun", "--nproc_per_node", "8", "a.py"], "4", "16", True),
-        (["sh", "-c", "torchrun --nproc-per-node=8 a.py"], "2", "16", False),
-        (["torchrun", "--nproc-per-node=gpu", "a.py"], "9", "16", True),
-        (["python", "a.py"], "17", "16", True),
-        (["torchrun", "--nproc-per-node=8", "a.py"], "1", "500m", False),  # there is no smaller one
-        (["torchrun", "--nproc-per-node=8", "a.py"], "${threads}", "16", False),
-        (["torchrun", "--nproc-per-node=8", "a.py"], "4", "${cpu}", False),
-    ],
-)
-def test_lint_finds_more_threads_than_cpus(words: list[str], threads: str, cpu: str, wrong: bool) -> None:
-    resources = {"limits": {"cpu": cpu, "nvidia.com/gpu": 2}, "requests": {"cpu": cpu}}
-    text = job(command=words, env=[{"name": "OMP_NUM_THREADS", "value": threads}], resources=resources)
-    found = [one for one in against(text, cluster(), SPEC) if "throttled" in one]
-    assert len(found) == wrong
 
 
 def test_lint_refuses_a_fixed_name_where_the_site_wants_generate_name(shipped: dict[str, Platform]) -> None:

@@ -7,7 +7,6 @@ What the server refuses itself, such as illegal names, it says in a dry run.
 |----------|----------------------------------------------------------------------------|
 | words    | commands and arguments that are no list of texts, or two words in one      |
 | secrets  | the value of a secret in the manifest                                      |
-| cpus     | more threads than CPUs                                                     |
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ from platforms.schedulers.kubernetes.objects.pod_templates import (
 )
 
 _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)\s+(\S.*)")
-_RANKS_OPTION = re.compile(r"--nproc[-_]per[-_]node[= ](\w+)")
-_THREADS = "OMP_NUM_THREADS"
 _OPEN = re.compile(r"set in site\.yaml>|\$\{")
 
 
@@ -47,7 +44,6 @@ def findings(tree: Object) -> Iterator[LintFinding]:
         for place, container in containers(template, path):
             yield from _words(container, place)
             yield from _secrets(container, place)
-            yield from _cpus(container, place)
 
 
 def amount_of(value: object) -> float:
@@ -92,62 +88,6 @@ def _secrets(container: Object, path: TreePath) -> Iterator[LintFinding]:
             yield LintFinding("secrets", (*path, "env", index), message)
 
 
-# --- threads ---------------------------------------------------------------------------------------------------------
-
-
-def _cpus(container: Object, path: TreePath) -> Iterator[LintFinding]:
-    limit = _amounts(container, "limits").get("cpu")
-    ranks = _ranks_per_node(container)
-    threads = _threads_per_rank(container)
-    if threads <= 1 or not amount_of(limit) or ranks * threads <= amount_of(limit):
-        return
-    threads_and_cpus = f"{ranks} ranks of {threads} threads and {limit} CPUs"
-    problem = f"{threads_and_cpus}: they are throttled, which looks like a slow machine (fewer threads, or more CPUs)"
-    yield LintFinding("cpus", (*path, "resources", "limits", "cpu"), f"container {container.get('name')}: {problem}")
-
-
-def _ranks_per_node(container: Object) -> int:
-    """The ranks that torchrun is to start on a node; 1 without torchrun."""
-    match = _RANKS_OPTION.search(" ".join(_command_line(container)))
-    if match is None:
-        return 1
-    if match[1].isdecimal():
-        return int(match[1])
-    return max(1, int(_devices(container)))  # `gpu` or `auto`: a rank for each device
-
-
-def _threads_per_rank(container: Object) -> int:
-    """The value of OMP_NUM_THREADS; 0 if it is not set."""
-    for variable in _mappings(container.get("env")):
-        if variable.get("name") == _THREADS:
-            return int(amount_of(variable.get("value")))
-    return 0
-
-
-def _devices(container: Mapping[str, Any]) -> float:
-    """The number of devices that a container requests, whether in its limits or, wrongly, in its requests."""
-    most = 0.0
-    for kind in ("limits", "requests"):
-        for resource, amount in _amounts(container, kind).items():
-            if _is_extended(resource):
-                most = max(most, amount_of(amount))
-    return most
-
-
-def _command_line(container: Object) -> list[str]:
-    words = [*_list(container.get("command")), *_list(container.get("args"))]
-    return [str(word) for word in words]
-
-
-def _amounts(container: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return _mapping(_mapping(container.get("resources")).get(kind))
-
-
-def _is_extended(resource: object) -> bool:
-    """True if a device plugin counts it, so that limit and request must be equal: `nvidia.com/gpu`."""
-    return "/" in str(resource) and "kubernetes.io/" not in str(resource)
-
-
 # --- values of any type ----------------------------------------------------------------------------------------------
 
 
@@ -158,8 +98,3 @@ def _list(value: object) -> Sequence[Any]:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, Any]]:
-    """The items of a list that are mappings."""
-    return [item for item in _list(value) if isinstance(item, dict)]
