@@ -194,11 +194,16 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> YamlMistake:
 
 def _compose(text: str) -> tuple[yaml.Node | None, Lines]:
     root = yaml.compose(text, _FAST if len(text) <= _FAST_CHARACTERS else yaml.BaseLoader)
-    return root, Lines() if root is None else lines_of(root)
+    if root is None:
+        return None, Lines()
+    return root, lines_of(root)
 
 
 def lines_of(root: yaml.Node) -> Lines:
-    """Return the lines of a document. Raises YAMLError, RecursionError for aliases that make it enormous or endless."""
+    """Return the lines of a document.
+
+    Raises YAMLError, RecursionError for aliases that make it enormous or endless.
+    """
     lines = Lines()
     visits = itertools.count()
 
@@ -236,7 +241,10 @@ class _Builder:
             return scalar(text) if node.style in (None, "") else text
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, loc)
-        return [self.value(child, (*loc, index)) for index, child in enumerate(node.value)]
+        values = []
+        for index, child in enumerate(node.value):
+            values.append(self.value(child, (*loc, index)))
+        return values
 
     def mapping(self, node: yaml.Node, loc: Loc) -> dict[str, object]:
         values: dict[str, object] = {}

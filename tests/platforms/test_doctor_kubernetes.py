@@ -131,7 +131,7 @@ def test_all_is_well(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str])
         "everything that is needed is allowed\n",
         "mine of ClusterQueue team takes jobs, 0 wait, 0 admitted",
         "every layout fits into ResourceQuota team, ClusterQueue team\n",
-        "2 of 3 nodes suit every layout",
+        "nodes that suit every layout: 2 of 3",
         "sets: Bound, 50Gi, ReadWriteMany",
         "takes 1 manifest in a dry run\n",
         "only a job can see that, with --node",

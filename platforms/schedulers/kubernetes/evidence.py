@@ -16,7 +16,8 @@ from platforms.schedulers.kubernetes.status.judge import Observation
 
 OBJECTS = "objects.yaml"
 Object = Mapping[str, Any]
-_DUMPER: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # libyaml is ten times as fast, where it exists
+# libyaml is ten times as fast, where it exists
+_DUMPER: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def created_job_id(folder: Path) -> str | None:
@@ -51,7 +52,8 @@ def write_objects(folder: Path, observation: Observation) -> None:
     trees = [_without_managed_fields(obj) for obj in by_uid.values()]
     path = folder / OBJECTS
     try:
-        atomic_file.write_text(path, yaml.dump_all(trees, Dumper=_DUMPER, sort_keys=False, allow_unicode=True))
+        text = yaml.dump_all(trees, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
+        atomic_file.write_text(path, text)
     except OSError as error:
         raise RefusedError(f"{path} cannot be written: {error.strerror}") from None
 

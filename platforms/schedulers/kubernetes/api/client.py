@@ -18,7 +18,7 @@ from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
 
 __all__ = ["ApiError", "Client", "Expired"]
 
-LOG_SILENCE_S = 60.0  # how long a followed log may be silent: it may be frozen, so it is opened again
+LOG_SILENCE_S = 60.0  # a followed log that is silent for longer is opened again: it may be frozen
 PAGE = 500  # objects per answer of a LIST
 RELISTS = 3  # how often a LIST is started again when its pages took longer than the server keeps them
 

@@ -1,4 +1,4 @@
-"""A connection to one cluster: the official client library reads how to log in, and urllib3 sends the requests.
+"""A connection to one cluster: the client library reads how to log in, and urllib3 sends the requests.
 
 Of the library only `kubernetes.config` is used. Its API classes are not: they parse every answer into objects of their
 own, and its releases differ in how they raise what the server answers.
@@ -73,7 +73,8 @@ class ClusterConnection:
         )
         if 200 <= response.status < 300:
             return response
-        raise HttpError(response.status, str(response.reason or ""), response.headers, response.data)
+        phrase = str(response.reason or "")
+        raise HttpError(response.status, phrase, response.headers, response.data)
 
 
 def connect(target: ResolvedTarget, now_s: float) -> ClusterConnection:
@@ -95,12 +96,13 @@ def connect(target: ResolvedTarget, now_s: float) -> ClusterConnection:
 
 
 def _settings(target: ResolvedTarget, login: Credentials) -> Any:
-    """Return the library's settings for one context: the header that logs in, and certificates as files."""
+    """Return the library's settings for one context: our login, and certificates as files."""
     # It takes .3 s to import: commands that ask no cluster do without it.
     from kubernetes.client import Configuration
     from kubernetes.config import load_kube_config_from_dict
 
-    cluster = {key: value for key, value in target.cluster.items() if key != "proxy-url"}
+    cluster = dict(target.cluster)
+    cluster.pop("proxy-url", None)
     kubeconfig = {
         "current-context": _LOCAL,
         "contexts": [{"name": _LOCAL, "context": {"cluster": _LOCAL, "user": _LOCAL}}],
@@ -121,8 +123,9 @@ def _pool(target: ResolvedTarget, settings: Any) -> urllib3.PoolManager:
         "ca_certs": settings.ssl_ca_cert,
         "cert_file": settings.cert_file,
         "key_file": settings.key_file,
-        "cert_reqs": "CERT_REQUIRED" if settings.verify_ssl else "CERT_NONE",
     }
+    if not settings.verify_ssl:
+        options["cert_reqs"] = "CERT_NONE"
     if settings.tls_server_name:
         options["server_hostname"] = settings.tls_server_name
     proxy_url = proxy(target)
@@ -131,7 +134,8 @@ def _pool(target: ResolvedTarget, settings: Any) -> urllib3.PoolManager:
         pool = urllib3.PoolManager(**options)
     elif proxy_url.startswith("socks"):  # as `ssh -D` serves it
         if find_spec("socks") is None:
-            raise RefusedError(f"{target.where}: its proxy speaks SOCKS, which needs PySocks: pip install pysocks")
+            problem = "its proxy speaks SOCKS, which needs PySocks: pip install pysocks"
+            raise RefusedError(f"{target.where}: {problem}")
         from urllib3.contrib.socks import SOCKSProxyManager
 
         pool = SOCKSProxyManager(proxy_url, **options)
@@ -168,9 +172,9 @@ def _unverified_pool() -> type[urllib3.HTTPSConnectionPool]:
 
 
 def proxy(target: ResolvedTarget) -> str | None:
-    """Return the proxy's address: the kubeconfig's, else the environment's as kubectl understands it.
+    """Return the proxy's address: the kubeconfig's, else the environment's.
 
-    The environment's is not used for hosts and networks that $NO_PROXY names, nor for this machine itself.
+    That is not used for hosts and networks that $NO_PROXY names, nor for this machine itself, as kubectl does it.
     """
     from requests.utils import get_environ_proxies, select_proxy
 

@@ -124,7 +124,8 @@ def _files(kubeconfig: str | None, environ: Mapping[str, str]) -> list[Path]:
     else:
         named = [part for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     paths = [Path(part).expanduser() for part in named or [DEFAULT]]
-    existing = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - Path.exists raises for a closed folder
+    # Path.exists raises for a folder that is closed to us.
+    existing = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
     if named and not existing:
         missing = ", ".join(map(str, paths))
         if kubeconfig:
@@ -147,8 +148,8 @@ def _merged(files: Sequence[Path]) -> _Config:
                 for entry in config.get(f"{kind}s") or []:
                     entries.setdefault(str(entry["name"]), _with_absolute_paths(dict(entry.get(kind) or {}), path))
         except (AttributeError, KeyError, TypeError, ValueError):
-            entries_need = "each of its contexts, clusters and users needs a name and `context: {…}`, and so on"
-            raise ConfigError([f"{path}: not a kubeconfig: {entries_need}"]) from None
+            need = "each of its contexts, clusters and users needs a name and `context: {…}`"
+            raise ConfigError([f"{path}: not a kubeconfig: {need}"]) from None
         for name in merged.contexts:
             merged.sources.setdefault(name, path)
     return merged
@@ -159,11 +160,12 @@ def _read(path: Path) -> Any:
         text = yaml_lines.text_of(path)
         return yaml_lines.parse(text, lambda text: yaml.load(text, Loader=_Loader)) or {}
     except yaml_lines.YamlMistake as mistake:
-        raise ConfigError([f"{path}:{mistake.line}: {mistake.what}: correct it, or name another file"]) from None
+        cure = "correct it, or name another file"
+        raise ConfigError([f"{path}:{mistake.line}: {mistake.what}: {cure}"]) from None
 
 
 def _with_absolute_paths(entry: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Resolve paths relative to the kubeconfig in which they stand: files, and the program that logs in."""
+    """Resolve paths relative to the kubeconfig in which they stand."""
     folder = path.absolute().parent
     for key in _PATHS:
         if entry.get(key):
@@ -228,7 +230,8 @@ def _resolved(target: ClusterTarget, config: _Config, context: str) -> ResolvedT
         kubectl += ["--kubeconfig", target.kubeconfig]
     kubectl += ["--context", context]
     namespace = target.namespace or str(entry.get("namespace") or "default")
-    return ResolvedTarget(source, context, namespace, shlex.join(kubectl), cluster, config.users.get(user_name, {}))
+    user = config.users.get(user_name, {})
+    return ResolvedTarget(source, context, namespace, shlex.join(kubectl), cluster, user)
 
 
 def _own_account(target: ClusterTarget, host: str, port: str, account: Path) -> ResolvedTarget:
@@ -240,6 +243,6 @@ def _own_account(target: ClusterTarget, host: str, port: str, account: Path) -> 
     if ":" in host:  # an IPv6 address
         host = f"[{host}]"
     cluster = {"server": f"https://{host}:{port}", "certificate-authority": str(account / "ca.crt")}
-    # The token of a pod is renewed by its kubelet about once an hour, so it is read as a file and not kept.
+    # A kubelet renews the token of a pod about once an hour, so the file is read again.
     user = {"tokenFile": str(account / "token")}
     return ResolvedTarget(str(account), IN_CLUSTER, namespace or "default", "kubectl", cluster, user)

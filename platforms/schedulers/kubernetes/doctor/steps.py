@@ -75,8 +75,10 @@ def _no_namespace(cluster: ClusterVisit) -> RefusedError:
 
 def kind(cluster: ClusterVisit) -> StepResult:
     """Check that the cluster serves every kind of object that the manifests hold."""
-    manifests = [manifest for job in cluster.jobs for manifest in job.objects]
-    kinds = {(str(manifest["apiVersion"]), str(manifest["kind"])) for manifest in manifests}
+    kinds = set()
+    for job in cluster.jobs:
+        for manifest in job.objects:
+            kinds.add((str(manifest["apiVersion"]), str(manifest["kind"])))
     if not kinds:
         return _nothing_runs()
     names = [cluster.client.resource(api_version, kind).kubectl for api_version, kind in sorted(kinds)]

@@ -227,7 +227,7 @@ def _volume(cluster: ClusterInventory) -> DraftLine:
     usable = [*ours, *shared]
     if not usable:
         origin = "TODO no claim is there that many nodes can write: `prepare` makes this one"
-        origin += "; `storage_class:` if the default one serves one node at a time, or `access_mode: ReadWriteOnce`"
+        origin += "; if the default storage class serves one node at a time, name a `storage_class:`"
         return _volume_line({"mount": MOUNT, "pvc": OUR_CLAIM, "size": CLAIM_SIZE}, origin)
     origin = f"claim: {_described(usable[0])}; may data sets be written there?"
     others = [claim for claim in cluster.claims if claim is not usable[0]]

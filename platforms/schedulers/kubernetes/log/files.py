@@ -131,7 +131,9 @@ class LogFiles:
             return self.containers[start.key]
 
     def _file_of(self, start: ContainerStart) -> str:
-        name = start.pod if start.alone else f"{start.pod}.{start.container}"
+        name = start.pod
+        if not start.alone:
+            name += f".{start.container}"
         others = {progress.file for progress in self.containers.values() if progress.name != start.name}
         if len(name) > LONGEST or f"{FOLDER}/{name}.log" in others:
             digest = hashlib.sha256(f"{start.pod}/{start.container}".encode()).hexdigest()[:8]

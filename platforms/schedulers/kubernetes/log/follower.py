@@ -317,7 +317,9 @@ class Follower:
         overlap = self.progress.overlap
         if not follow and start.ended_s is not None and overlap.is_ahead_of(start.ended_s):
             return None  # the node's clock was set back
-        return overlap.since(self._last.rest if self._last is not None else b"")
+        if self._last is None:
+            return overlap.since()
+        return overlap.since(self._last.rest)
 
     def _is_of_this_start(self, search: OverlapSearch, opened_s: float, *, previous: bool) -> bool:
         """Say whether a stream is of the start of the container that is being read.

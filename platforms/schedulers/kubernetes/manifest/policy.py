@@ -302,9 +302,7 @@ def _paths_of_text(tree: object, text: str, path: TreePath = ()) -> Iterator[Tre
 
 def _amount(container: Object, kind: str, resource: str) -> object:
     """A request or limit; 0 if there is none, or only a placeholder."""
-    resources = container.get("resources")
-    amounts = resources.get(kind) if isinstance(resources, dict) else None
-    return amounts.get(resource, 0) if isinstance(amounts, dict) else 0
+    return fields.mapping(container, "resources", kind).get(resource, 0)
 
 
 def _enumerate(names: Mapping[str, object]) -> str:
