@@ -100,7 +100,7 @@ def optional(cluster: ClusterVisit) -> Iterator[Right]:
     yield from OPTIONAL
     if any(volume.pvc for volume in cluster.visit.platform.kubernetes.volumes):
         yield Right("get", "persistentvolumeclaims", without="no message says whether the claims are there")
-    kinds = set()
+    kinds: set[str] = set()
     for job in cluster.jobs:
         kinds.update(manifest["kind"] for manifest in job.objects)
     if "Service" in kinds:
