@@ -25,6 +25,7 @@ import yaml
 
 from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, RefusedError
 from platforms.schedulers.kubernetes.api import kubeconfig as places
+from platforms.schedulers.kubernetes.api import session
 from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired, lines
 from platforms.schedulers.kubernetes.api.connection import connect, proxy
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, context_of
@@ -801,6 +802,20 @@ def test_a_silent_watch_times_out(client: Callable[..., Client]) -> None:
             with pytest.raises(AwayError, match="no answer within 3 s"):
                 next(events)
         over.set()
+
+
+def test_a_stream_lives_longer_than_a_connection_may_take(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(handler: Handler) -> None:
+        handler.stream(event("ADDED", **POD), hang=over)
+
+    monkeypatch.setattr(session, "CONNECT_S", 0.2)
+    over = threading.Event()
+    with serving(slow) as api, client(api).watch(PODS, labels="", version="1", timeout_s=9) as events:
+        assert next(events)["type"] == "ADDED"
+        threading.Timer(0.5, over.set).start()
+        assert list(events) == []
 
 
 def test_a_log_stream_yields_the_raw_bytes(client: Callable[..., Client]) -> None:
