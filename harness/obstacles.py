@@ -65,6 +65,6 @@ def _places(platform: Platform, benchmark: str) -> Iterator[str]:
     """The file and line of each obstacle to a benchmark."""
     document = yaml_lines.read(platform.source)
     if platform.cannot_run is not None:
-        yield f"{platform.source}:{document.line(('cannot_run',))}"
+        yield f"{platform.source}:{document.lines.at(('cannot_run',))}"
     if benchmark in platform.unsupported:
-        yield f"{platform.source}:{document.line(('unsupported', benchmark))}"
+        yield f"{platform.source}:{document.lines.at(('unsupported', benchmark))}"

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
-import kubernetes.dynamic
+import kubernetes.config
 import pytest
 import urllib3
 
@@ -41,7 +41,7 @@ WARNINGS = ("error", "default::pytest_benchmark.logger.PytestBenchmarkWarning")
 # A test's pytester forgets in the end what was imported meanwhile. Half of a package that is imported anew has each
 # class twice, and threads that live on would import it for themselves.
 KEPT = (
-    kubernetes.dynamic,
+    kubernetes.config,
     urllib3,
     *(import_module(name) for _, name, _ in walk_packages(platforms.__path__, "platforms.")),
 )

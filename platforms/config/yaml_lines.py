@@ -6,6 +6,7 @@ plain scalar is null (`null`, `~`, nothing), true, false or a plain decimal numb
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -25,7 +26,7 @@ _STANDARD_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _MOST_BYTES = 1 << 20
-_MOST_NODES = 20_000  # aliases of aliases can make a small file's values enormous
+_MOST_NODES = 50_000  # aliases of aliases can make a small file's values enormous
 
 
 class Int(int):
@@ -49,6 +50,16 @@ class YamlMistake(Exception):
         self.what = what
 
 
+class Lines(dict[Loc, int]):
+    """The line of each key and item of a YAML document, by the path that leads there."""
+
+    def at(self, loc: Loc) -> int:
+        """Return the line of what stands at `loc`, or of the nearest thing above it that exists."""
+        while loc and loc not in self:
+            loc = loc[:-1]
+        return self.get(loc, 1)
+
+
 @dataclass
 class Document:
     """One file: its mapping (None when it cannot be used), the line of every key, and what is wrong with it.
@@ -59,7 +70,7 @@ class Document:
 
     path: Path
     value: dict[str, object] | None = None
-    lines: dict[Loc, int] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
     substituted: dict[Loc, str] = field(default_factory=dict)
     empty: bool = False
     complaints: list[tuple[int, str]] = field(default_factory=list)
@@ -70,16 +81,10 @@ class Document:
         complaints = sorted(dict.fromkeys(self.complaints), key=lambda complaint: complaint[0])
         return [f"{self.path}:{line}: {what}" for line, what in complaints]
 
-    def line(self, loc: Loc) -> int:
-        """Return the line of the key at `loc`, or of the nearest key above it that exists."""
-        while loc and loc not in self.lines:
-            loc = loc[:-1]
-        return self.lines.get(loc, 1)
-
     def complain(self, loc: Loc, what: str, line: int | None = None) -> None:
         """Add a problem of the key at `loc`; `line` if it is not the key's own line."""
         key = key_path(loc)
-        self.complaints.append((line or self.line(loc), f"{key}: {what}" if key else what))
+        self.complaints.append((line or self.lines.at(loc), f"{key}: {what}" if key else what))
 
 
 def key_path(loc: Loc) -> str:
@@ -108,7 +113,7 @@ def read(path: Path, substitute: Callable[[str], str] = str) -> Document:
     """Read one file; `substitute` is applied to every value before it is understood. Raises nothing: see `problems`."""
     document = Document(path)
     try:
-        root = parse(text_of(path), _compose)
+        root, document.lines = parse(text_of(path), _compose)
     except YamlMistake as mistake:
         document.complain((), mistake.what, mistake.line)
         return document
@@ -187,25 +192,46 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> YamlMistake:
     return YamlMistake(mark.line + 1, f"not YAML: {problem}{hint}")
 
 
-def _compose(text: str) -> yaml.Node | None:
-    return yaml.compose(text, _FAST if len(text) <= _FAST_CHARACTERS else yaml.BaseLoader)
+def _compose(text: str) -> tuple[yaml.Node | None, Lines]:
+    root = yaml.compose(text, _FAST if len(text) <= _FAST_CHARACTERS else yaml.BaseLoader)
+    if root is None:
+        return None, Lines()
+    return root, lines_of(root)
+
+
+def lines_of(root: yaml.Node) -> Lines:
+    """Return the lines of a document.
+
+    Raises YAMLError, RecursionError for aliases that make it enormous or endless.
+    """
+    lines = Lines()
+    visits = itertools.count()
+
+    def visit(node: yaml.Node, loc: Loc) -> None:
+        if next(visits) > _MOST_NODES:
+            raise yaml.YAMLError("far too many values, or aliases (`*name`) of aliases")
+        lines.setdefault(loc, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            for key, child in node.value:
+                here = (*loc, str(key.value))
+                lines.setdefault(here, key.start_mark.line + 1)
+                visit(child, here)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, child in enumerate(node.value):
+                visit(child, (*loc, index))
+
+    visit(root, ())
+    return lines
 
 
 @dataclass
 class _Builder:
-    """Turns YAML nodes into plain values, noting lines and problems in the document."""
+    """Turns YAML nodes into plain values, noting problems in the document."""
 
     document: Document
     substitute: Callable[[str], str]
-    open_nodes: set[int] = field(default_factory=set)
-    nodes: int = 0
 
     def value(self, node: yaml.Node, loc: Loc) -> object:
-        self.nodes += 1
-        if id(node) in self.open_nodes or self.nodes > _MOST_NODES:
-            if self.nodes <= _MOST_NODES + 1:  # once is enough
-                self.document.complain(loc, "an alias (`*name`) that contains itself, or far too many of them")
-            return None
         if node.tag not in _STANDARD_TAGS:
             self.document.complain(loc, f"tags such as {node.tag} are not used here (remove it; quote what is text)")
         if isinstance(node, yaml.ScalarNode):
@@ -213,20 +239,14 @@ class _Builder:
             if text != node.value:
                 self.document.substituted[loc] = node.value
             return scalar(text) if node.style in (None, "") else text
-        self.open_nodes.add(id(node))
-        result = self.mapping(node, loc) if isinstance(node, yaml.MappingNode) else self.sequence(node, loc)
-        self.open_nodes.discard(id(node))
-        return result
-
-    def sequence(self, node: yaml.Node, loc: Loc) -> list[object]:
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, loc)
         values = []
         for index, child in enumerate(node.value):
-            self.document.lines[(*loc, index)] = child.start_mark.line + 1
             values.append(self.value(child, (*loc, index)))
         return values
 
     def mapping(self, node: yaml.Node, loc: Loc) -> dict[str, object]:
-        self.document.lines.setdefault(loc, node.start_mark.line + 1)
         values: dict[str, object] = {}
         for key, child in node.value:
             line = key.start_mark.line + 1
@@ -239,6 +259,5 @@ class _Builder:
                 first = self.document.lines[here]
                 self.document.complain(here, f"written twice, first in line {first} (keep one of them)", line)
             else:
-                self.document.lines[here] = line
                 values[key.value] = self.value(child, here)
         return values

@@ -35,7 +35,7 @@ def refuse_missing(folder: Path, typed: str | None, site_folder: Path) -> None:
     where = "--history"
     if typed is None:
         file = site_folder / "site.yaml"
-        where = f"{file}:{yaml_lines.read(file).line(('history',))}: history"
+        where = f"{file}:{yaml_lines.read(file).lines.at(('history',))}: history"
     raise RefusedError(
         f"{where}: there is no folder {folder}: is its file system mounted? "
         f"If the history is to begin there: mkdir -p {shlex.quote(str(folder))}"

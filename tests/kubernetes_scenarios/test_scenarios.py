@@ -23,8 +23,7 @@ CREATION = "platforms/test_kubernetes_creation.py"
 # seen against an API server; and what shows that here each ends as it must: scenarios, troubles, tests of a file.
 PAPER = {
     "S0": ("without the package kubernetes no scheduler could be loaded, not even the local one",
-           "platforms/test_kubernetes_not_installed.py::test_local_jobs_need_no_kubernetes_package",
-           "platforms/test_kubernetes_not_installed.py::test_a_kubernetes_job_without_the_package_names_what_to_install"),
+           "platforms/test_kubernetes_client.py::test_finding_a_context_imports_no_client"),
     "S1": ("74 LISTs for a pod of 5 s, 143 for one of 20 s, each with the kubeconfig and its login read again",
            "few-requests",
            "platforms/test_kubernetes_scale.py::test_only_create_delete_and_log_requests_grow_with_the_jobs",

@@ -25,9 +25,10 @@ import yaml
 
 from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, RefusedError
 from platforms.schedulers.kubernetes.api import kubeconfig as places
+from platforms.schedulers.kubernetes.api import session
 from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired, lines
 from platforms.schedulers.kubernetes.api.connection import connect, proxy
-from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, context_of, contexts
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, context_of
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, JOBS, NODES, PODS, Resource
 from tests.fake_kubernetes import Kube
 
@@ -117,9 +118,9 @@ def ok(body: object, **headers: str) -> Answer:
     return (200, body, headers)
 
 
-def refused(code: int, message: str = "no", reason: str = "", after: int | None = None, **details: object) -> Answer:
+def refused(code: int, message: str = "no", reason: str = "", after: int | None = None) -> Answer:
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
-    return (code, {**status, "details": details, "code": code}, {} if after is None else {"Retry-After": str(after)})
+    return (code, {**status, "code": code}, {} if after is None else {"Retry-After": str(after)})
 
 
 def reset(handler: Handler) -> None:
@@ -201,7 +202,6 @@ def two_files(folder: Path) -> dict[str, str]:
 
 def test_kubeconfig_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> None:
     environ = two_files(tmp_path)
-    assert contexts(None, environ) == ("b", "kind-2", "kind-1", "a")
     found = places.resolve(ClusterTarget(), environ)
     assert (found.context, found.server, found.namespace) == ("kind-2", "http://one", "default")
     assert found.kubectl == "kubectl --context kind-2"
@@ -232,7 +232,7 @@ def test_the_target_resolves_to_one_context(tmp_path: Path, place: ClusterTarget
         assert places.resolve(place, environ).context == context
 
 
-def test_listing_contexts_imports_no_client(tmp_path: Path) -> None:
+def test_finding_a_context_imports_no_client(tmp_path: Path) -> None:
     program = (
         "import sys; from platforms.schedulers.kubernetes.api.client import Client\n"
         "from platforms.schedulers.kubernetes.api.informer import Informer\n"
@@ -250,10 +250,10 @@ def test_listing_contexts_imports_no_client(tmp_path: Path) -> None:
     ("text", "place", "kind", "says"),
     [
         (None, ClusterTarget(), ConfigError, r"there is no such file; \$KUBECONFIG names it: correct or unset"),
-        ("a: [", ClusterTarget(), ConfigError, r"config:\d: not valid YAML \(.+\): correct it"),
-        ("day: 2026-99-99", ClusterTarget(), ConfigError, r"config: not valid YAML"),
+        ("a: [", ClusterTarget(), ConfigError, r"config:\d: not YAML: .+: correct it"),
+        ("day: 2026-99-99", ClusterTarget(), ConfigError, r"config:1: not YAML"),
         ("- a", ClusterTarget(), ConfigError, "config: not a kubeconfig"),
-        ("contexts: [{name: a}, b]", ClusterTarget(), ConfigError, "contexts: not a kubeconfig: each entry needs a"),
+        ("contexts: [{name: a}, b]", ClusterTarget(), ConfigError, "not a kubeconfig: each of its .* needs a name"),
         ("contexts: []", ClusterTarget(), RefusedError, "no current-context.*`kubectl config use-context NAME`.*none"),
         ("", ClusterTarget(context="a"), RefusedError, r"there is no context 'a'\. There are: none"),
         ("current-context: a", ClusterTarget(), RefusedError, "current-context is 'a', and there is no such context"),
@@ -338,7 +338,7 @@ def test_a_login_program_runs_again_only_when_its_credentials_expire(
          r"cluster here: ./login gives no credentials \(exit code 1\): Session expired. Type `kubectl .*auth whoami`"),
         ("print('{}')", LoginNeeded, "gives an answer that is not an ExecCredential"),
         ("print(json.dumps({'status': {}}))", LoginNeeded, "gives neither a token nor a certificate"),
-        ({"tokenFile": "nowhere"}, ConfigError, "tokenFile .*/nowhere: No such file or directory"),
+        ({"tokenFile": "nowhere"}, ConfigError, "config: context 'here': .*No such file or directory: '.*/nowhere'"),
         ({"client-certificate-data": "A"}, ConfigError, "config: context 'here': Invalid base64"),
         ({"client-certificate-data": "AAAA"}, RefusedError, r"our certificates cannot be used \(\[SSL\]"),
         ({"token": "a\x01\nb"}, ConfigError, "its token has characters that an HTTP header cannot hold"),
@@ -469,9 +469,14 @@ def found(server: str, **cluster: object) -> ResolvedTarget:
         ("https://localhost:6443", {"https": "http://p:1"}, None),
     ],
 )
-def test_the_proxy_of_the_environment_is_used(server: str, environment: dict[str, str], through: str | None) -> None:
-    assert proxy(found(server), lambda: environment) == through
-    assert proxy(found(server, **{"proxy-url": "http://own:1"}), lambda: environment) == "http://own:1"
+def test_the_proxy_of_the_environment_is_used(
+    monkeypatch: pytest.MonkeyPatch, server: str, environment: dict[str, str], through: str | None
+) -> None:
+    for kind in ("http", "https", "all", "no"):
+        monkeypatch.delenv(f"{kind.upper()}_PROXY", raising=False)
+        monkeypatch.setenv(f"{kind}_proxy", environment.get(kind, ""))
+    assert proxy(found(server)) == through
+    assert proxy(found(server, **{"proxy-url": "http://own:1"})) == "http://own:1"
 
 
 def test_the_proxy_of_a_kubeconfig_is_used(client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,7 +492,7 @@ def test_the_proxy_of_a_kubeconfig_is_used(client: Callable[..., Client], monkey
 def test_a_proxy_that_speaks_socks_needs_a_package(client: Callable[..., Client]) -> None:
     with (
         serving(ok({})) as api,
-        pytest.raises(RefusedError, match=r"pysocks is needed .* pip install pysocks") as raised,
+        pytest.raises(RefusedError, match=r"speaks SOCKS, .* pip install pysocks") as raised,
     ):
         client(api, **{"proxy-url": "socks5://me:pw@127.0.0.1:1080"}).version()
     assert "pw@" not in str(raised.value)
@@ -495,7 +500,7 @@ def test_a_proxy_that_speaks_socks_needs_a_package(client: Callable[..., Client]
 
 def test_connections_are_kept_alive() -> None:
     with serving(ok({})) as api:
-        pool = connect(found(api.url), 0.0).dynamic.client.rest_client.pool_manager.connection_from_url(api.url)
+        pool = connect(found(api.url), 0.0).pool.connection_from_url(api.url)
         connection = pool._get_conn()
         connection.connect()
         with contextlib.closing(connection.sock) as sock:
@@ -597,7 +602,7 @@ def test_a_create_without_an_answer_may_have_made_the_object(tmp_path: Path, wha
             one.create(PODS, wanted)
         with pytest.raises(ApiError, match='pods "a" already exists') as raised:
             one.create(PODS, wanted)
-        assert (raised.value.status, raised.value.reason) == (409, "AlreadyExists")
+        assert raised.value.status == 409
         one.delete(PODS, "a", uid="another")
         assert one.get(PODS, "a")["metadata"]["name"] == "a"
         one.delete(PODS, "a", uid=one.get(PODS, "a")["metadata"]["uid"])
@@ -609,25 +614,21 @@ QUOTA = 'pods "q2" is forbidden: exceeded quota: q, requested: requests.nvidia.c
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "reason", "message", "causes"),
+    ("answer", "status", "message"),
     [
-        (refused(403, QUOTA, "Forbidden"), 403, "Forbidden", QUOTA, ()),
-        (refused(409, 'pods "dup" already exists', "AlreadyExists"), 409, "AlreadyExists", 'pods "dup" already exists',
-         ()),
-        (refused(422, "x is invalid", "Invalid", causes=[{"field": "spec.jobInstances", "message": "Invalid value: 0"},
-                 {"message": "b"}]), 422, "Invalid", "x is invalid", ("spec.jobInstances: Invalid value: 0", "b")),
-        ((404, b"404 page not found\n", {}), 404, "NotFound", "404 page not found", ()),
-        ((400, b"", {}), 400, "BadRequest", "Bad Request (HTTP 400)", ()),
-        ((302, b"<a>log in</a> \xff", {"Location": "/login"}), 302, "", "log in �", ()),
+        (refused(403, QUOTA, "Forbidden"), 403, QUOTA),
+        (refused(409, 'pods "dup" already exists', "AlreadyExists"), 409, 'pods "dup" already exists'),
+        ((404, b"404 page not found\n", {}), 404, "404 page not found"),
+        ((400, b"", {}), 400, "Bad Request (HTTP 400)"),
+        ((302, b"<a>log in</a> \xff", {"Location": "/login"}), 302, "log in �"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_keeps_the_servers_message(
-    client: Callable[..., Client], answer: Answer, status: int, reason: str, message: str, causes: tuple[str, ...]
+    client: Callable[..., Client], answer: Answer, status: int, message: str
 ) -> None:
     with serving(answer) as api, pytest.raises(ApiError) as raised:
         client(api).create(JOBS, {"kind": "Job"})
-    no = raised.value
-    assert (no.status, no.reason, no.message, no.causes) == (status, reason, message, causes)
+    assert (raised.value.status, raised.value.message) == (status, message)
     assert len(api.asked) == 1
 
 
@@ -801,6 +802,20 @@ def test_a_silent_watch_times_out(client: Callable[..., Client]) -> None:
             with pytest.raises(AwayError, match="no answer within 3 s"):
                 next(events)
         over.set()
+
+
+def test_a_stream_lives_longer_than_a_connection_may_take(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(handler: Handler) -> None:
+        handler.stream(event("ADDED", **POD), hang=over)
+
+    monkeypatch.setattr(session, "CONNECT_S", 0.2)
+    over = threading.Event()
+    with serving(slow) as api, client(api).watch(PODS, labels="", version="1", timeout_s=9) as events:
+        assert next(events)["type"] == "ADDED"
+        threading.Timer(0.5, over.set).start()
+        assert list(events) == []
 
 
 def test_a_log_stream_yields_the_raw_bytes(client: Callable[..., Client]) -> None:

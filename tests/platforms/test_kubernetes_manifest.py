@@ -155,10 +155,6 @@ def test_every_template_is_valid_yaml_with_known_placeholders(kind: str) -> None
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_every_hole_has_a_value_and_a_description() -> None:
-    assert placeholders.of(SPEC, EVERYTHING).keys() == placeholders.PLACEHOLDERS.keys()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_our_labels_are_on_every_object_and_pod_template(kind: str) -> None:
     objects = of_kind(kind)
@@ -428,7 +424,7 @@ def test_each_launcher_starts_the_job_with_its_command(changes: dict[str, object
         ({"layout": Layout(2, 4, "gpu")}, {"kind": "job"}, "has 2 nodes and kind job is one pod"),
         ({"layout": Layout(2, 4, "gpu")}, {"kind": "pod"}, "kind: indexed_job"),
         ({"layout": Layout(1, 6, "ipu"), "launcher": "poprun"}, {"kind": "ipujob"}, "powers of two: write 1x8"),
-        ({"layout": Layout(1, 4, "csx")}, {}, "no name for a device `csx`"),
+        ({"layout": Layout(1, 1, "csx")}, {}, "no name for a device `csx`"),
         ({}, {"image": None}, r"a pod needs an image: write `kubernetes: \{image: …\}` in cluster.yaml"),
     ],
 )
@@ -752,14 +748,6 @@ def test_a_users_own_queue_and_limit_are_kept() -> None:
             r"own\.yaml:4: \$\{image is not a placeholder",
         ),
         ("kind: Pod\napiVersion: v1\nspec:\n  image: ${ image }\n", r"own\.yaml:4: \$\{ image \} is not a placeholder"),
-        (
-            "kind: Pod\napiVersion: v1\nspec:\n  ${env}: x\n",
-            r"own\.yaml:4: \$\{env\} is not text, and a key must",
-        ),
-        (
-            "kind: Pod\napiVersion: v1\nspec:\n  command: [echo, '${env}']\n",
-            r"own\.yaml:4: \$\{env\} is not text, and it stands in a list of texts",
-        ),
         ("\x07", r"own\.yaml:1: a control character"),
         (
             "kind: Pod\napiVersion: v1\nspec:\n  image: ${imag}\n",

@@ -27,7 +27,7 @@ from tests.fake_kubernetes.node.logs import LogFile
 from tests.fake_kubernetes.store.trees import timestamp, unix
 from tests.waiting import until
 
-QUICK = Timeouts(ended_s=0.02, again_s=0.01, longest_s=0.05, sure_s=0.05, late_s=30.0)
+QUICK = Timeouts(ended_s=0.02, again_s=0.01, longest_s=0.05, sure_s=0.05)
 BEGUN_S = 1_790_000_000.0
 TICK_S = 0.02
 ROTATES_S = 3.0  # how often the kubelet looks at the size
@@ -168,7 +168,7 @@ class Told:
         log = JobLog(world, folder, timeouts=QUICK)
         try:
             until(lambda: log.follow([world.pod()]) or (world.over and not log.to_come))
-            self.missing, self.doubts = log.missing, log.doubts(ROTATES_AT)
+            self.missing, self.doubts = (*log.lost, *log.to_come), log.doubts(ROTATES_AT)
         finally:
             log.close()
         self.is_whole = (folder / "log").read_bytes().split(b"\n") == list(world.written)

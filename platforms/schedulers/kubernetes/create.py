@@ -89,7 +89,7 @@ def _create(client: Client, resource: Resource, wanted: Object, new: list[Object
 
 def _existing(client: Client, resource: Resource, wanted: Object, refused: ApiError) -> Object:
     """Return the object of ours that exists. Raises the refusal if there is none, AwayError if it has just gone."""
-    exists = refused.reason == "AlreadyExists"
+    exists = refused.status == 409
     try:
         there = client.get(resource, wanted["metadata"]["name"])
     except ApiError as error:
@@ -101,7 +101,7 @@ def _existing(client: Client, resource: Resource, wanted: Object, refused: ApiEr
     if all(its_labels.get(key) == our_labels.get(key) for key in (labels.MANAGED_BY, labels.JOB)):
         return there
     message = f"{refused.message}, and it is not ours" if exists else refused.message
-    raise ApiError(refused.status, refused.reason, message, refused.causes) from None
+    raise ApiError(refused.status, message) from None
 
 
 def _make_dependent(client: Client, obj: Object, root: Object) -> bool:

@@ -42,7 +42,7 @@ def stop_pods(client: Client, pods: Sequence[Object]) -> None:
             elif spec.get("activeDeadlineSeconds") != 1:
                 client.patch(PODS, name, {"spec": {"activeDeadlineSeconds": 1}})
         except ApiError as error:
-            if error.reason not in ("NotFound", "Conflict"):
+            if error.status not in (404, 409):
                 refused.append(error.message)
     if refused:
         raise RefusedError(f"{client.where}: {'; '.join(refused)}")

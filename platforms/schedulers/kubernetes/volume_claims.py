@@ -28,7 +28,7 @@ def create_missing(client: Client, platform: Platform) -> Iterator[str]:
         except ApiError as error:
             if error.status == 403:  # if it exists, pods can mount it all the same
                 yield f"{client.where}: claim {volume.pvc} cannot be checked: {error.message}"
-            elif error.reason != "NotFound":
+            elif error.status != 404:
                 raise RefusedError(f"{client.where}: claim {volume.pvc}: {error.message}") from None
             else:
                 yield _create(client, platform, volume)
@@ -52,7 +52,7 @@ def _create(client: Client, platform: Platform, volume: VolumeKeys) -> str:
     try:
         client.create(CLAIMS, claim)
     except ApiError as error:
-        if error.reason != "AlreadyExists":
+        if error.status != 409:
             raise RefusedError(f"{client.where}: claim {volume.pvc}: {error.message}") from None
     kind = f" of class {volume.storage_class}" if volume.storage_class else ""
     return f"{client.where}: claim {volume.pvc}: {volume.size}{kind}, {volume.access_mode}: made"

@@ -18,7 +18,7 @@ from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
 
 __all__ = ["ApiError", "Client", "Expired"]
 
-LOG_SILENCE_S = 120.0  # how long a followed log may be silent; then it is opened again
+LOG_SILENCE_S = 60.0  # a followed log that is silent for longer is opened again: it may be frozen
 PAGE = 500  # objects per answer of a LIST
 RELISTS = 3  # how often a LIST is started again when its pages took longer than the server keeps them
 
@@ -72,7 +72,7 @@ class Client:
     def key(self) -> tuple[str, ...]:
         """A key that is equal for clients which see the same objects."""
         target = self._session.target
-        return (target.server, target.source, target.user_name, target.namespace)
+        return (target.server, target.source, target.context, target.namespace)
 
     def kubectl_command(self, arguments: str, namespace: str | None = None) -> str:
         """Return a command for a person: `kubectl --context kind-kind --namespace default get pods`."""

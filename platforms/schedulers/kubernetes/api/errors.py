@@ -24,31 +24,14 @@ UNDONE = (CONFLICT, TOO_MANY)  # after these the server surely did nothing
 TRANSIENT = (0, SLOW, *UNDONE, 500, 502, 503, 504)  # 0: no answer
 # Another request changed the same quota at the same moment (kubernetes#67761). Any other conflict is about the object.
 _QUOTA_CONFLICT = re.compile(r"Operation cannot be fulfilled on \w*resourcequotas")
-_REASONS = {
-    400: "BadRequest",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    409: "Conflict",
-    410: "Expired",
-    413: "RequestEntityTooLarge",
-    415: "UnsupportedMediaType",
-    422: "Invalid",
-}
 
 
 class ApiError(Exception):
-    """An error that the server answers, and would answer again.
+    """An error that the server answers, and would answer again. `message` is its sentence."""
 
-    `reason` is the server's word, as in AlreadyExists. `message` is its sentence. `causes` are the single mistakes that
-    it names, as in `spec.x: Required value`.
-    """
-
-    def __init__(self, status: int, reason: str, message: str, causes: tuple[str, ...] = ()) -> None:
+    def __init__(self, status: int, message: str) -> None:
         self.status = status
-        self.reason = reason
         self.message = message
-        self.causes = causes
         super().__init__(message)
 
 
@@ -57,10 +40,7 @@ class Expired(Exception):
 
 
 class HttpError(Exception):
-    """An HTTP answer that is not a success, as it came.
-
-    Status 0 means that TLS failed, so that there was no answer; `phrase` then says why.
-    """
+    """An HTTP answer that is not a success, as it came."""
 
     def __init__(self, status: int, phrase: str, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -85,27 +65,24 @@ class TransientError(Exception):
 
 @contextmanager
 def translated_errors(target: ResolvedTarget, limit_s: float) -> Iterator[None]:
-    """Turn whatever the client library and the network raise into errors of this module.
+    """Turn whatever urllib3 and the network raise into errors of this module.
 
     `limit_s`: how long the request waits for bytes.
     """
     import urllib3
 
-    context = f"{target.source}: context {target.context!r}"
     try:
         yield
     except HttpError as error:
-        if error.status == 0:
-            raise _tls_error(target, error.phrase) from None
         raise _error_of_answer(error) from None
     except urllib3.exceptions.SSLError as error:
         raise _tls_error(target, str(error)) from None
     except urllib3.exceptions.LocationValueError:
-        raise ConfigError([f"{context}: server {target.server} is not an address"]) from None
+        raise ConfigError([f"{target.entry}: server {target.server} is not an address"]) from None
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise TransientError(0, _network_message(error, target.server, limit_s)) from None
     except ValueError:  # http.client quotes the header in its message, so this one does not: a token is secret
-        raise ConfigError([f"{context}: its token has characters that an HTTP header cannot hold"]) from None
+        raise ConfigError([f"{target.entry}: its token has characters that an HTTP header cannot hold"]) from None
 
 
 def json_object(target: ResolvedTarget, body: bytes) -> dict[str, Any]:
@@ -146,25 +123,18 @@ def _error_of_status(code: int, status: Mapping[str, Any], after_s: float) -> Ap
     is_quota_conflict = code == CONFLICT and _QUOTA_CONFLICT.match(message)
     if code in (0, UNAUTHORIZED, SLOW, TOO_MANY) or code >= 500 or is_quota_conflict:
         return TransientError(code, message, after_s)
-    causes = []
-    for cause in (status.get("details") or {}).get("causes") or ():
-        parts = [str(cause[key]) for key in ("field", "message") if cause.get(key)]
-        causes.append(": ".join(parts))
-    reason = str(status.get("reason") or _REASONS.get(code, ""))
-    return ApiError(code, reason, message, tuple(causes))
+    return ApiError(code, message)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
     """Return the seconds of Retry-After. API servers do not send it as a date, so a date counts as 0."""
-    for name, value in headers.items():
-        if name.lower() == "retry-after" and re.fullmatch(r"\d+", value.strip()):
-            return float(value)
-    return 0.0
+    seconds = headers.get("Retry-After", "").strip()
+    return float(seconds) if seconds.isdecimal() else 0.0
 
 
 def _tls_error(target: ResolvedTarget, message: str) -> TransientError | RefusedError:
     message = " ".join(message.split())
-    where = f"{target.source}: context {target.context!r}: {target.server}"
+    where = f"{target.entry}: {target.server}"
     if "CERTIFICATE_VERIFY_FAILED" in message or "doesn't match" in message:
         match = re.search(r"verify failed: (.*?)(?: \(_ssl|$)", message)
         why = match[1] if match else message
@@ -184,15 +154,14 @@ def _tls_error(target: ResolvedTarget, message: str) -> TransientError | Refused
 def _network_message(error: BaseException, server: str, limit_s: float) -> str:
     import urllib3
 
-    if isinstance(error, urllib3.exceptions.NewConnectionError):
-        return f"{server}: no connection: {_innermost_reason(error)}"
-    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
-        return f"{server}: no connection: there is no answer"
+    reason = _innermost_reason(error)
     if isinstance(error, urllib3.exceptions.ReadTimeoutError):
         return f"{server}: no answer within {limit_s:.0f} s"
     if isinstance(error, urllib3.exceptions.ProxyError):
-        return f"{server}: not reached through its proxy: {_innermost_reason(error)}"
-    return f"{server}: the connection broke: {_innermost_reason(error)}"
+        return f"{server}: not reached through its proxy: {reason}"
+    if isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError):
+        return f"{server}: no connection: {reason}"
+    return f"{server}: the connection broke: {reason}"
 
 
 def _innermost_reason(error: BaseException) -> str:

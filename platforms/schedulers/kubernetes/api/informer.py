@@ -179,17 +179,13 @@ class _ResourceInformer:
         with self._lock:
             self._lists_sent += 1
             sent_s = self._clock()
-            version_before = self._version
             all_runs = self._runs | runs
         objects, version = self._client.list(self._resource, labels=labels.selector(all_runs))
         with self._lock:
-            # Versions only fall when the cluster was restored from a backup: then its last hours never happened.
-            restored = is_later(version_before, version)
-            self._cache.replace(objects, version, restored=restored)
-            if restored or all_runs != self._runs:
-                # The open WATCH is of a cluster that is no more, or its selector lacks a run.
+            self._cache.replace(objects, version)
+            if all_runs != self._runs:  # the selector of the open WATCH lacks a run
                 self._abandon_thread()
-            if restored or is_news(version, self._version):
+            if is_news(version, self._version):
                 self._version = version
             self._runs = all_runs
             self._listed_s = sent_s
@@ -316,14 +312,8 @@ class ObjectCache:
         elif after_list and (cached is None or is_news(version_of(obj), version_of(cached))):
             self._put(obj)
 
-    def replace(self, listed: Iterable[Object], version: str, *, restored: bool = False) -> None:
-        """Apply a LIST: what it lacks has vanished, unless it is younger than the LIST.
-
-        `restored`: the cluster was restored from a backup, so its versions cannot be compared with the cached ones.
-        """
-        if restored:
-            self.gone.update(self.objects)
-            self.objects = {}
+    def replace(self, listed: Iterable[Object], version: str) -> None:
+        """Apply a LIST: what it lacks has vanished, unless it is younger than the LIST."""
         listed_names = set()
         for obj in listed:
             self._remember(obj)
@@ -333,7 +323,7 @@ class ObjectCache:
             gone = self.gone.get(name)
             if cached is not None:
                 stale = is_later(version_of(cached), version_of(obj))
-            elif gone is not None and not restored:
+            elif gone is not None:
                 stale = is_later(version_of(gone), version)  # a WATCH saw its deletion after this LIST was made
             else:
                 stale = False

@@ -11,12 +11,13 @@ import fnmatch
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from platforms.config import yaml_lines
 from platforms.job import ConfigError, RefusedError
 
 if TYPE_CHECKING:
@@ -59,21 +60,20 @@ class ResolvedTarget:
     namespace: str
     kubectl: str
     cluster: Mapping[str, Any]
-    user: Mapping[str, Any]
-    user_name: str = ""
+    user: Mapping[str, Any] = field(repr=False)
 
     @property
     def where(self) -> str:
         return f"cluster {self.context}, namespace {self.namespace}"
 
     @property
+    def entry(self) -> str:
+        """Where a person finds the context: `/home/me/.kube/config: context 'kind-kind'`."""
+        return f"{self.source}: context {self.context!r}"
+
+    @property
     def server(self) -> str:
         return str(self.cluster["server"]).rstrip("/")
-
-
-def contexts(kubeconfig: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the names of all contexts, in the order of the files. Raises ConfigError for an unreadable file."""
-    return tuple(_merged(_files(kubeconfig, environ)).contexts)
 
 
 def context_of(target: ClusterTarget, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -96,28 +96,25 @@ def resolve(target: ClusterTarget, environ: Mapping[str, str] = os.environ, acco
     if context is not None:
         return _resolved(target, config, context)
     names_no_context = target.context in (None, "", IN_CLUSTER) and not target.contexts
-    if names_no_context and not config.contexts:
-        in_cluster = _own_account(target, environ, account)
-        if in_cluster is not None:
-            return in_cluster
+    if names_no_context and not config.contexts and (account / "token").is_file():
+        host = environ.get("KUBERNETES_SERVICE_HOST")
+        if host:
+            return _own_account(target, host, environ.get("KUBERNETES_SERVICE_PORT", "443"), account)
     raise _no_context(target, config, files)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Entry:
-    value: Mapping[str, Any]
-    source: Path
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Config:
-    contexts: Mapping[str, _Entry]
-    clusters: Mapping[str, _Entry]
-    users: Mapping[str, _Entry]
-    current: str
+    """All files as one. `sources`: the file that defines a context."""
+
+    contexts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    clusters: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    users: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    current: str = ""
+    sources: dict[str, Path] = field(default_factory=dict)
 
 
 def _files(kubeconfig: str | None, environ: Mapping[str, str]) -> list[Path]:
@@ -127,7 +124,8 @@ def _files(kubeconfig: str | None, environ: Mapping[str, str]) -> list[Path]:
     else:
         named = [part for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     paths = [Path(part).expanduser() for part in named or [DEFAULT]]
-    existing = [path for path in paths if _is_file(path)]
+    # Path.exists raises for a folder that is closed to us.
+    existing = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
     if named and not existing:
         missing = ", ".join(map(str, paths))
         if kubeconfig:
@@ -136,59 +134,46 @@ def _files(kubeconfig: str | None, environ: Mapping[str, str]) -> list[Path]:
     return existing
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # its folder is closed to us
-        return True  # reading it then raises an error that says so
-
-
 def _merged(files: Sequence[Path]) -> _Config:
-    """Merge the files as kubectl does: for each entry the first file that has it wins."""
-    entries: dict[str, dict[str, _Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
-    current = ""
+    """Merge the files as kubectl does: for each entry, and for current-context, the first file that has it wins.
+
+    The client library's own merging takes the last current-context, so it could mean another cluster than kubectl.
+    """
+    merged = _Config()
     for path in files:
         config = _read(path)
-        current = current or str(config.get("current-context") or "")
-        for kind, merged in entries.items():
-            for name, value in _named(path, config, kind).items():
-                merged.setdefault(name, _Entry(value, path))
-    return _Config(entries["contexts"], entries["clusters"], entries["users"], current)
+        try:
+            merged.current = merged.current or str(config.get("current-context") or "")
+            for kind, entries in (("context", merged.contexts), ("cluster", merged.clusters), ("user", merged.users)):
+                for entry in config.get(f"{kind}s") or []:
+                    entries.setdefault(str(entry["name"]), _with_absolute_paths(dict(entry.get(kind) or {}), path))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            need = "each of its contexts, clusters and users needs a name and `context: {…}`"
+            raise ConfigError([f"{path}: not a kubeconfig: {need}"]) from None
+        for name in merged.contexts:
+            merged.sources.setdefault(name, path)
+    return merged
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        config = yaml.load(path.read_bytes(), Loader=_Loader)
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
-    except (yaml.YAMLError, ValueError) as error:  # PyYAML raises ValueError for an impossible date
-        problem = getattr(error, "problem", None) or "it is not text"
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError([f"{path}{line}: not valid YAML ({problem}): correct it, or name another file"]) from None
-    if config is None:
-        return {}
-    if not isinstance(config, dict):
-        raise ConfigError([f"{path}: not a kubeconfig: it has no keys and values at the top"])
-    return config
+        text = yaml_lines.text_of(path)
+        return yaml_lines.parse(text, lambda text: yaml.load(text, Loader=_Loader)) or {}
+    except yaml_lines.YamlMistake as mistake:
+        cure = "correct it, or name another file"
+        raise ConfigError([f"{path}:{mistake.line}: {mistake.what}: {cure}"]) from None
 
 
-def _named(path: Path, config: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
-    """Return the entries of `contexts`, `clusters` or `users` by name: `[{name: a, context: {…}}]` as {a: {…}}."""
-    singular = kind[:-1]
-    malformed = ConfigError([f"{path}: {kind}: not a kubeconfig: each entry needs a name and `{singular}: {{…}}`"])
-    entries = config.get(kind) or []
-    if not isinstance(entries, list):
-        entries = [entries]
-    by_name: dict[str, Mapping[str, Any]] = {}
-    for entry in entries:
-        if not isinstance(entry, dict) or "name" not in entry:
-            raise malformed
-        value = entry.get(singular) or {}
-        if not isinstance(value, dict):
-            raise malformed
-        by_name.setdefault(str(entry["name"]), value)
-    return by_name
+def _with_absolute_paths(entry: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Resolve paths relative to the kubeconfig in which they stand."""
+    folder = path.absolute().parent
+    for key in _PATHS:
+        if entry.get(key):
+            entry[key] = str(folder / str(entry[key]))
+    plugin = entry.get("exec")
+    if plugin and os.sep in str(plugin.get("command")):
+        entry["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
+    return entry
 
 
 # --- choosing --------------------------------------------------------------------------------------------------------
@@ -231,61 +216,33 @@ def _no_context(target: ClusterTarget, config: _Config, files: Sequence[Path]) -
 
 def _resolved(target: ClusterTarget, config: _Config, context: str) -> ResolvedTarget:
     entry = config.contexts[context]
-    where = f"{entry.source}: context {context!r}"
-    cluster_name = str(entry.value.get("cluster") or "")
-    cluster = config.clusters.get(cluster_name)
-    if cluster is None or not cluster.value.get("server"):
+    source = str(config.sources[context])
+    where = f"{source}: context {context!r}"
+    cluster_name = str(entry.get("cluster") or "")
+    cluster = config.clusters.get(cluster_name, {})
+    if not cluster.get("server"):
         raise ConfigError([f"{where}: no server is given for its cluster {cluster_name!r}"])
-    user_name = str(entry.value.get("user") or "")
-    user = config.users.get(user_name)
-    if user is None and user_name:
+    user_name = str(entry.get("user") or "")
+    if user_name and user_name not in config.users:
         raise ConfigError([f"{where}: there is no user {user_name!r}"])
     kubectl = ["kubectl"]
     if target.kubeconfig:
         kubectl += ["--kubeconfig", target.kubeconfig]
     kubectl += ["--context", context]
-    return ResolvedTarget(
-        source=str(entry.source),
-        context=context,
-        namespace=target.namespace or str(entry.value.get("namespace") or "default"),
-        kubectl=shlex.join(kubectl),
-        cluster=_with_absolute_paths(cluster),
-        user=_with_absolute_paths(user) if user else {},
-        user_name=user_name,
-    )
+    namespace = target.namespace or str(entry.get("namespace") or "default")
+    user = config.users.get(user_name, {})
+    return ResolvedTarget(source, context, namespace, shlex.join(kubectl), cluster, user)
 
 
-def _with_absolute_paths(entry: _Entry) -> dict[str, Any]:
-    """Resolve paths relative to the kubeconfig in which they stand: files, and the program that logs in."""
-    value = dict(entry.value)
-    folder = entry.source.absolute().parent
-    for key in _PATHS:
-        if value.get(key):
-            value[key] = str(folder / str(value[key]))
-    plugin = value.get("exec")
-    if isinstance(plugin, dict) and os.sep in str(plugin.get("command", "")):
-        value["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
-    return value
-
-
-def _own_account(target: ClusterTarget, environ: Mapping[str, str], account: Path) -> ResolvedTarget | None:
-    """Return the cluster of the pod in which this process runs, by its service account; None outside of a pod."""
-    host = environ.get("KUBERNETES_SERVICE_HOST")
-    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
-    token = account / "token"
-    if not host or not token.is_file():
-        return None
-    own_namespace = ""
+def _own_account(target: ClusterTarget, host: str, port: str, account: Path) -> ResolvedTarget:
+    """Return the cluster of the pod in which this process runs, by its service account."""
+    namespace = target.namespace
     namespace_file = account / "namespace"
-    if namespace_file.is_file():
-        own_namespace = namespace_file.read_text(encoding="utf-8").strip()
+    if namespace is None and namespace_file.is_file():
+        namespace = namespace_file.read_text(encoding="utf-8").strip()
     if ":" in host:  # an IPv6 address
         host = f"[{host}]"
-    return ResolvedTarget(
-        source=str(account),
-        context=IN_CLUSTER,
-        namespace=target.namespace or own_namespace or "default",
-        kubectl="kubectl",
-        cluster={"server": f"https://{host}:{port}", "certificate-authority": str(account / "ca.crt")},
-        user={"tokenFile": str(token)},
-    )
+    cluster = {"server": f"https://{host}:{port}", "certificate-authority": str(account / "ca.crt")}
+    # A kubelet renews the token of a pod about once an hour, so the file is read again.
+    user = {"tokenFile": str(account / "token")}
+    return ResolvedTarget(str(account), IN_CLUSTER, namespace or "default", "kubectl", cluster, user)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,9 +46,13 @@ class RenderedJob:
 
 @dataclass(frozen=True)
 class ClusterVisit:
-    """A visit to a cluster. Client and jobs are made when the first step wants them, and may raise BenchErrors."""
+    """A visit to a cluster. Client and jobs are made when the first step wants them, and may raise BenchErrors.
+
+    `cluster_queues`: what the step `queue` has seen of the ClusterQueues behind the LocalQueues that jobs name.
+    """
 
     visit: Visit
+    cluster_queues: dict[str, Object] = field(default_factory=dict)
 
     @cached_property
     def client(self) -> Client:

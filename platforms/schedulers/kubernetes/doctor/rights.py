@@ -98,7 +98,9 @@ def optional(cluster: ClusterVisit) -> Iterator[Right]:
     yield from OPTIONAL
     if any(volume.pvc for volume in cluster.visit.platform.kubernetes.volumes):
         yield Right("get", "persistentvolumeclaims", without="no message says whether the claims are there")
-    kinds = {manifest["kind"] for job in cluster.jobs for manifest in job.objects}
+    kinds: set[str] = set()
+    for job in cluster.jobs:
+        kinds.update(manifest["kind"] for manifest in job.objects)
     if "Service" in kinds:
         yield Right("list", "services", without="`prune` finds none that a broken submission has left")
     if any(map(names_a_secret, cluster.visit.platform.env)):

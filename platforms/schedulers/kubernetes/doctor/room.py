@@ -35,8 +35,8 @@ def quota(cluster: ClusterVisit) -> StepResult:
         quotas = cluster.client.list(QUOTAS)[0]
     except ApiError as error:
         return StepResult(f"quotas may not be seen ({error.message})", skipped=True)
-    queues = _cluster_queues(cluster)
-    limits = list(quota_limits(quotas, cluster.visit.platform.kubernetes.priority_class))
+    queues = cluster.cluster_queues
+    limits = list(quota_limits(quotas))
     for queue in queues.values():
         limits += queue_limits(queue)
     busy: list[str] = []
@@ -53,22 +53,6 @@ def quota(cluster: ClusterVisit) -> StepResult:
         return StepResult("the namespace has no quota")
     owners = ", ".join(dict.fromkeys(limit.of for limit in limits))
     return StepResult("; ".join([f"every layout fits into {owners}", *dict.fromkeys(busy)]))
-
-
-def _cluster_queues(cluster: ClusterVisit) -> dict[str, Object]:
-    """Ask for the ClusterQueue of each LocalQueue that jobs name, as far as the user may see it."""
-    local_queues = cluster.kueue_kind("LocalQueue")
-    cluster_queues = cluster.kueue_kind("ClusterQueue")
-    if not local_queues or not cluster_queues:
-        return {}
-    found: dict[str, Object] = {}
-    for name in sorted({job.queue for job in cluster.jobs if job.queue}):
-        try:
-            local_queue = cluster.client.get(local_queues, name)
-            found[name] = cluster.client.get(cluster_queues, local_queue["spec"]["clusterQueue"])
-        except ApiError:
-            continue
-    return found
 
 
 def _refuse_uncovered(cluster: ClusterVisit, job: RenderedJob, queue: Object) -> None:
@@ -104,12 +88,13 @@ def nodes(cluster: ClusterVisit) -> StepResult:
     except ApiError as error:
         return StepResult(f"nodes may not be seen ({error.message})", skipped=True)
     all_nodes = [node_of(node) for node in listed]
-    counts = [len(_suited(cluster, job, demand, all_nodes)) for job in cluster.jobs for demand in job.demands]
+    counts = []
+    for job in cluster.jobs:
+        for demand in job.demands:
+            counts.append(len(_suited(cluster, job, demand, all_nodes)))
     if not counts:
         return StepResult("nothing runs there", skipped=True)
-    least = min(counts)
-    suit = "suits" if least == 1 else "suit"
-    return StepResult(f"{least} of {len(all_nodes)} nodes {suit} every layout")
+    return StepResult(f"nodes that suit every layout: {min(counts)} of {len(all_nodes)}")
 
 
 def _suited(
@@ -127,7 +112,7 @@ def _suited(
     tolerations = pod.get("tolerations") or ()
     tolerated = [node for node in large if all(taint.tolerated(tolerations) for taint in node.taints)]
     if not tolerated:
-        taints = ", ".join(dict.fromkeys(str(taint) for node in large for taint in node.taints))
+        taints = ", ".join(_taints_of(large))
         problem = f"taints keep pods of {job} off every node that is large enough ({taints})"
         raise cluster.refusal(f"{problem}; if those are meant for you", "`kubernetes: {tolerations: …}`")
     ready = [node for node in tolerated if node.open]
@@ -135,6 +120,14 @@ def _suited(
         names = ", ".join(node.name for node in tolerated[:6])
         raise AwayError(f"{cluster.client.where}: no node for {job} is ready and takes pods now ({names})")
     return ready
+
+
+def _taints_of(nodes: Sequence[ClusterNode]) -> list[str]:
+    """Each taint once."""
+    taints: dict[str, None] = {}
+    for node in nodes:
+        taints.update(dict.fromkeys(map(str, node.taints)))
+    return list(taints)
 
 
 def _too_small(job: RenderedJob, demand: PodDemand, nodes: Sequence[ClusterNode]) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +11,7 @@ from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
+from platforms.schedulers.kubernetes.api.resources import NAMESPACES, PODS, Resource
 from platforms.schedulers.kubernetes.doctor import rights, room, storage
 from platforms.schedulers.kubernetes.doctor.context import ClusterVisit, RenderedJob
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 Object = Mapping[str, Any]
 # Reasons for which a namespace refuses a pod, whichever user or controller makes it.
 NO_PODS = re.compile(r"violates PodSecurity|service account|no PriorityClass|must specify|m\w+imum \S+ usage per", re.I)
-SKEW_S = 30.0  # doctor mentions a difference of clocks from here on
 
 
 def look_at_cluster(visit: Visit) -> list[Step]:
@@ -78,8 +75,10 @@ def _no_namespace(cluster: ClusterVisit) -> RefusedError:
 
 def kind(cluster: ClusterVisit) -> StepResult:
     """Check that the cluster serves every kind of object that the manifests hold."""
-    manifests = [manifest for job in cluster.jobs for manifest in job.objects]
-    kinds = {(str(manifest["apiVersion"]), str(manifest["kind"])) for manifest in manifests}
+    kinds = set()
+    for job in cluster.jobs:
+        for manifest in job.objects:
+            kinds.add((str(manifest["apiVersion"]), str(manifest["kind"])))
     if not kinds:
         return _nothing_runs()
     names = [cluster.client.resource(api_version, kind).kubectl for api_version, kind in sorted(kinds)]
@@ -137,6 +136,7 @@ def _queue(cluster: ClusterVisit, local_queues: Resource, name: str) -> str:
         cluster_queue = cluster.client.get(cluster_queues, owner)
     except ApiError:
         return f"{name} takes jobs{_waiting(local_queue)}; ClusterQueue {owner} may not be seen"
+    cluster.cluster_queues[name] = cluster_queue
     _refuse_stopped(f"{where}: ClusterQueue {owner}, behind LocalQueue {name}", cluster_queue)
     return f"{name} of ClusterQueue {owner} takes jobs{_waiting(local_queue)}"
 
@@ -159,8 +159,8 @@ def _waiting(local_queue: Object) -> str:
 # --- the server's dry run --------------------------------------------------------------------------------------------
 
 
-def server(cluster: ClusterVisit, wall: Callable[[], float] = time.time) -> StepResult:
-    """Check in a dry run with strict validation that the API server takes the manifests; compare the clocks."""
+def server(cluster: ClusterVisit) -> StepResult:
+    """Check in a dry run with strict validation that the API server takes the manifests."""
     jobs = _one_of_each_layout(cluster.jobs)
     if not jobs:
         return _nothing_runs()
@@ -171,7 +171,7 @@ def server(cluster: ClusterVisit, wall: Callable[[], float] = time.time) -> Step
             show = f"pytest -m {cluster.visit.platform.name} --dry-run{cluster.visit.more}"
             raise RefusedError(f"{cluster.client.where} refuses {job}: {'; '.join(refusals)}. Its manifest: {show}")
     manifests = "manifests" if len(jobs) > 1 else "manifest"
-    return StepResult(f"takes {len(jobs)} {manifests} in a dry run{_clock_difference(cluster, wall)}")
+    return StepResult(f"takes {len(jobs)} {manifests} in a dry run")
 
 
 def _refused_pods(cluster: ClusterVisit, job: RenderedJob) -> Iterator[str]:
@@ -198,20 +198,3 @@ def _one_of_each_layout(jobs: Sequence[RenderedJob]) -> list[RenderedJob]:
     for job in jobs:
         chosen.setdefault(str(job.spec.layout), job)
     return list(chosen.values())
-
-
-def _clock_difference(cluster: ClusterVisit, wall: Callable[[], float]) -> str:
-    """Compare the server's clock with this machine's, which sets the time after which a job refuses to start."""
-    name = f"{cluster.visit.platform.name.replace('_', '-')}-doctor"
-    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
-    before_s = wall()
-    try:
-        answer = cluster.client.create(CONFIG_MAPS, config_map, dry_run=True)
-        server_s = datetime.datetime.fromisoformat(answer["metadata"]["creationTimestamp"]).timestamp()
-    except (ApiError, KeyError, ValueError):
-        return ""
-    ahead_s = server_s - (before_s + wall()) / 2
-    if abs(ahead_s) < SKEW_S:
-        return ""
-    direction = "ahead of" if ahead_s > 0 else "behind"
-    return f"; its clock is {abs(ahead_s):.0f} s {direction} this machine's: set one right"

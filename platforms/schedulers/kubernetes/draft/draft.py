@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from platforms.config.draft import Draft, DraftLine, DraftRequest, written
 from platforms.config.loading import nearest
@@ -13,7 +13,7 @@ from platforms.schedulers import machine_draft
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.draft import inventory
-from platforms.schedulers.kubernetes.draft.inventory import Claim, ClusterInventory, Pool, StorageClass, unit_of
+from platforms.schedulers.kubernetes.draft.inventory import Claim, ClusterInventory, Pool, unit_of
 from platforms.schedulers.kubernetes.objects.capacity import Taint
 from platforms.schedulers.machine_draft import AMD, HOUR_S, NVIDIA
 
@@ -33,10 +33,6 @@ MOUNT = "/data"
 OUR_CLAIM = "hpc-ml-bench"
 CLAIM_SIZE = "100Gi"  # every data set of the sizes smoke, quick and subset, with room
 SHARED = "ReadWriteMany"
-# Provisioners whose volumes many nodes can mount for writing, by words in their names.
-_FILE_SYSTEMS = re.compile(
-    r"cephfs|nfs|file|efs|lustre|beegfs|weka|gpfs|spectrumscale|gluster|longhorn|juicefs|vast|minikube", re.IGNORECASE
-)
 _FAMILIES = re.compile(r"nvidia|tesla|gtx|rtx", re.IGNORECASE)
 
 
@@ -230,7 +226,9 @@ def _volume(cluster: ClusterInventory) -> DraftLine:
     shared = sorted((claim for claim in cluster.claims if SHARED in claim.modes), key=lambda claim: -claim.size)
     usable = [*ours, *shared]
     if not usable:
-        return _new_claim(cluster)
+        origin = "TODO no claim is there that many nodes can write: `prepare` makes this one"
+        origin += "; if the default storage class serves one node at a time, name a `storage_class:`"
+        return _volume_line({"mount": MOUNT, "pvc": OUR_CLAIM, "size": CLAIM_SIZE}, origin)
     origin = f"claim: {_described(usable[0])}; may data sets be written there?"
     others = [claim for claim in cluster.claims if claim is not usable[0]]
     if others:
@@ -242,31 +240,6 @@ def _described(claim: Claim) -> str:
     return f"{claim.name} ({claim.size / GIB:.0f}Gi, {', '.join(claim.modes)})"
 
 
-def _new_claim(cluster: ClusterInventory) -> DraftLine:
-    keys = {"mount": MOUNT, "pvc": OUR_CLAIM, "size": CLAIM_SIZE}
-    origin = "TODO no claim is there that many nodes can write: `prepare` makes this one"
-    best = storage_class(cluster.classes)
-    if best is None:
-        why = cluster.hidden.get("storageclasses", "the cluster has none")
-        return _volume_line(keys, f"{origin}; which storage class: {why}")
-    if not best.default:
-        keys["storage_class"] = written(best.name)
-    origin += f"; storage class {best.name} ({best.provisioner})"
-    if not _FILE_SYSTEMS.search(best.provisioner):
-        keys["access_mode"] = "ReadWriteOnce"
-        origin += " serves one node at a time"
-    return _volume_line(keys, origin)
-
-
 def _volume_line(keys: Mapping[str, str], origin: str) -> DraftLine:
     volume = ", ".join(f"{key}: {value}" for key, value in keys.items())
     return DraftLine(("kubernetes", "volumes"), f"[{{{volume}}}]", origin)
-
-
-def storage_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """The default class if many nodes can write to its volumes, else another such one, else the default, else any."""
-    return min(
-        classes,
-        key=lambda each: (not _FILE_SYSTEMS.search(each.provisioner), not each.default),
-        default=None,
-    )

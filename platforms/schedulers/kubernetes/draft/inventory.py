@@ -1,4 +1,4 @@
-"""Asks a cluster what it is made of: kinds of nodes, queues, claims and storage classes."""
+"""Asks a cluster what it is made of: kinds of nodes, queues and claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platforms.config.schema import Unit
 from platforms.config.values import quantity_of
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.resources import CLAIMS, NAMESPACES, NODES, STORAGE_CLASSES, Resource
+from platforms.schedulers.kubernetes.api.resources import CLAIMS, NAMESPACES, NODES, Resource
 from platforms.schedulers.kubernetes.objects.capacity import ClusterNode, Taint, node_of
 from platforms.schedulers.kubernetes.status import kueue
 
@@ -22,7 +22,6 @@ MIG = "nvidia.com/mig-"  # with the strategy `mixed` a slice is a resource of it
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 IPU_GROUP = "graphcore.ai"
 _CONTROL = "node-role.kubernetes.io/"  # the taint of nodes that run the control plane
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 @dataclass(frozen=True)
@@ -72,15 +71,8 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class StorageClass:
-    name: str
-    provisioner: str
-    default: bool
-
-
-@dataclass(frozen=True)
 class ClusterInventory:
-    """The nodes, queues, claims and storage classes of a cluster, as far as the user may see them.
+    """The nodes, queues and claims of a cluster, as far as the user may see them.
 
     Attributes:
         queues: the LocalQueues of the namespace, each with its ClusterQueue.
@@ -95,7 +87,6 @@ class ClusterInventory:
     pools: tuple[Pool, ...] = ()
     queues: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
-    classes: tuple[StorageClass, ...] = ()
     kueue: str = ""
     ipu_jobs: bool = False
     hidden: Mapping[str, str] = field(default_factory=dict)
@@ -137,7 +128,6 @@ def ask(client: Client) -> ClusterInventory:
         pools=pools(map(node_of, list_visible(NODES))),
         queues=queues,
         claims=tuple(map(_claim, claims)),
-        classes=tuple(map(_class, list_visible(STORAGE_CLASSES))),
         kueue=version or "",
         ipu_jobs=bool(client.served_versions(IPU_GROUP)),
         hidden=hidden,
@@ -209,8 +199,3 @@ def _claim(obj: Object) -> Claim:
     status = obj.get("status") or {}
     size = (status.get("capacity") or spec.get("resources", {}).get("requests") or {}).get("storage", "0")
     return Claim(_name(obj), tuple(spec.get("accessModes") or ()), quantity_of(size))
-
-
-def _class(obj: Object) -> StorageClass:
-    default = (obj["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
-    return StorageClass(_name(obj), str(obj.get("provisioner", "")), default)

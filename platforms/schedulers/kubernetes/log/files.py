@@ -18,7 +18,7 @@ from typing import Any
 
 from platforms import atomic_file
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes.log.lines import SECOND, LogLine, Overlap, rfc3339_millis
+from platforms.schedulers.kubernetes.log.lines import SECOND, LogLine, Overlap
 from platforms.schedulers.kubernetes.log.starts import ContainerStart
 
 MERGED = "log"
@@ -29,7 +29,6 @@ FLUSH_BYTES = 1 << 20
 STATE_S = 1.0
 STATE_SHARE = 20  # writing the state takes at most this fraction of the time: one in 20
 LONGEST = 200  # bytes of a file's name
-GAPS = 5  # so many gaps of a container's log are listed
 NODE_BYTES = 10  # of a line on the node, beside its stamp and content
 
 
@@ -47,13 +46,11 @@ class LogProgress:
     count: int = -1  # its number; the first is 0
     complete: bool = False  # the log of this start is read to its end, as far as that is possible
     overlap: Overlap = field(default_factory=Overlap)
-    lost: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)  # sentences about what will never come
     began: int | None = None  # stamp of this start, if it is known
     first: int | None = None  # stamp of its first line that came
     size: int = 0  # bytes that its lines take on the node
     longest: int = 0  # bytes on the node, at a guess, of the longest log of an earlier start
-    # of each gap two stamps, in nanoseconds, and its byte in the file
-    gaps: list[list[int]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -91,20 +88,6 @@ class LogProgress:
         unseen = max(0, self.first - began)
         seen = max(SECOND, self.overlap.last - self.first)
         return max(self.longest, self.size + self.size * unseen // seen)
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Sentences about everything that is lost."""
-        if not self.gaps:
-            return tuple(self.lost)
-        places = []
-        for after, until, byte in self.gaps[:GAPS]:
-            places.append(f"{rfc3339_millis(after)} and {rfc3339_millis(until)} (at byte {byte})")
-        if len(self.gaps) > GAPS:
-            _after, last_until, _byte = self.gaps[-1]
-            places.append(f"others up to {rfc3339_millis(last_until)}, {len(self.gaps)} times in all")
-        where = f"lines may be missing in {self.file} between {', between '.join(places)}"
-        return (*self.lost, f"{self.name}: {where}: its node had rotated them away before they could be read")
 
     def to_json(self) -> dict[str, object]:
         return {**self.__dict__, "overlap": self.overlap.to_json()}
@@ -148,7 +131,9 @@ class LogFiles:
             return self.containers[start.key]
 
     def _file_of(self, start: ContainerStart) -> str:
-        name = start.pod if start.alone else f"{start.pod}.{start.container}"
+        name = start.pod
+        if not start.alone:
+            name += f".{start.container}"
         others = {progress.file for progress in self.containers.values() if progress.name != start.name}
         if len(name) > LONGEST or f"{FOLDER}/{name}.log" in others:
             digest = hashlib.sha256(f"{start.pod}/{start.container}".encode()).hexdigest()[:8]

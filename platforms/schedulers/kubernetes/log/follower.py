@@ -45,14 +45,13 @@ class Timeouts:
     `ended_s`: after a stream has ended cleanly, for the pod to say that its container has ended. `again_s`: before the
     second attempt after a failure; doubled each time up to `longest_s`. `sure_s`: a state of the pod must be so much
     younger than a stream's beginning to say of which start of the container the stream is; the follower waits three
-    times as long for one. `late_s`: for a silent stream whose container has ended.
+    times as long for one.
     """
 
     ended_s: float = 1.0
     again_s: float = 0.5
     longest_s: float = 15.0
     sure_s: float = 5.0
-    late_s: float = 3.0
 
 
 DEFAULT_TIMEOUTS = Timeouts()
@@ -62,16 +61,15 @@ DEFAULT_TIMEOUTS = Timeouts()
 class StreamResult:
     """The result of one stream, from its beginning to wherever it ended.
 
-    `size`: its bytes, of which `rest` came after the last newline. `new`: the number of new lines. `found`: the stream
-    surely continues what is known of the log. `known`: it does, or is taken for that, because it brings the same each
-    time. `strange`: a message that is the kubelet's. `broken`: why the stream ended, unless it ended by itself.
+    `size`: its bytes, of which `rest` came after the last newline. `new`: the number of new lines. `known`: the stream
+    continues what is known of the log, or is taken for that, because it brings the same each time. `strange`: a message
+    that is the kubelet's. `broken`: why the stream ended, unless it ended by itself.
     """
 
     size: int
     rest: bytes
     new: int
     known: bool
-    found: bool
     strange: bytes
     broken: str
     lived_s: float
@@ -102,10 +100,6 @@ class Follower:
         self.trouble = ""  # why nothing comes at present
         self._forget_streams()
         self.thread = threading.Thread(target=self._run, name=f"log of {start.name}", daemon=True)
-
-    def hurry(self) -> None:
-        """End a stream that is still silent although its container has ended."""
-        self.signals.cut_if_late(self.progress.run, self._timeouts.late_s)
 
     def _run(self) -> None:
         while not self.signals.finish_if(self._is_read_to_its_end):
@@ -157,7 +151,6 @@ class Follower:
 
     def _forget_streams(self) -> None:
         self._last: StreamResult | None = None
-        self._last_followed: StreamResult | None = None  # the last followed stream, if it ended by itself
         self._last_clean: StreamResult | None = None  # the last stream of the log itself, if it ended by itself
         self._failures = 0
         self._refusals = 0
@@ -177,7 +170,7 @@ class Follower:
         if result is None or self.signals.stopped:
             return
         has_same_end = result.has_same_end(self._last)
-        self._remember(result, followed=not ended, has_same_end=has_same_end)
+        self._remember(result, has_same_end=has_same_end)
         if ended:
             self._finish(result, confirmed=has_same_end and not result.new)
         else:
@@ -186,9 +179,7 @@ class Follower:
         if result.size or not result.broken:
             self._last = result
 
-    def _remember(self, result: StreamResult, *, followed: bool, has_same_end: bool) -> None:
-        if followed and (result.size or result.broken):  # an empty stream is of a file that has just been opened
-            self._last_followed = result if result.found and not result.broken else None
+    def _remember(self, result: StreamResult, *, has_same_end: bool) -> None:
         if result.known and not result.strange:  # a kubelet's message in place of the log says nothing about the log
             self._last_clean = None if result.broken else result
         if result.known:
@@ -205,20 +196,11 @@ class Follower:
         if confirmed and result.strange:
             self._handle_refusal(result.strange.decode(errors="replace"), final=True)
         elif confirmed and result.known:
-            self._complete(self._last_line(result))
+            self._complete(result.rest)
         elif result.broken:
             self._note_failure(result.broken)
         elif self._last is not None and not result.new:
             self._note_failure("its log ends differently each time that it is read")
-
-    def _last_line(self, result: StreamResult) -> bytes:
-        """Return what the log holds after its last newline; after a rotation, behind what the followed stream had."""
-        if result.found or self._last_followed is None:
-            return result.rest
-        last = line_of(result.rest)
-        if self._last_followed.rest and last.nanos != UNSTAMPED:
-            return self._last_followed.rest + last.content
-        return result.rest or self._last_followed.rest
 
     def _complete(self, rest: bytes) -> None:
         """Take the rest for the last line, which has no newline, and write everything to the files."""
@@ -251,8 +233,10 @@ class Follower:
         return self.signals.confirm(lambda start: not start.ended, self._clock() + sure_s, 3 * sure_s)
 
     def _note_loss(self, why: str) -> None:
+        sentence = f"{self.progress.name}: {why}"
         with self._files.lock:
-            self.progress.lost.append(f"{self.progress.name}: {why}")
+            if sentence not in self.progress.lost:  # a log may be rotated a hundred times
+                self.progress.lost.append(sentence)
             self._files.mark_changed()
 
     def _note_failure(self, why: str) -> None:
@@ -300,7 +284,6 @@ class Follower:
             ) as chunks:
                 self.signals.hold(chunks)
                 for chunk in chunks:
-                    self.signals.heard_s = self._clock()
                     lines = search.new_lines(splitter.feed(chunk))
                     if lines and not is_this_start:
                         is_this_start = self._is_of_this_start(search, opened_s, previous=previous)
@@ -324,7 +307,6 @@ class Follower:
             rest=splitter.rest,
             new=new,
             known=search.over or not patient,
-            found=search.over,
             strange=strange,
             broken=broken,
             lived_s=self._clock() - opened_s,
@@ -335,7 +317,9 @@ class Follower:
         overlap = self.progress.overlap
         if not follow and start.ended_s is not None and overlap.is_ahead_of(start.ended_s):
             return None  # the node's clock was set back
-        return overlap.since(self._last.rest if self._last is not None else b"")
+        if self._last is None:
+            return overlap.since()
+        return overlap.since(self._last.rest)
 
     def _is_of_this_start(self, search: OverlapSearch, opened_s: float, *, previous: bool) -> bool:
         """Say whether a stream is of the start of the container that is being read.
@@ -355,15 +339,13 @@ class Follower:
         )
 
     def _join(self, search: OverlapSearch, lines: Sequence[LogLine]) -> Sequence[LogLine]:
-        """Note a gap before a stream that does not begin with what is known; its first line may be the end of one."""
+        """Note that lines may be missing where a stream does not begin with what is known.
+
+        Its first line is left out then: it may be the end of a long one, of which the node stamps each piece.
+        """
         if not search.gap:
             return lines
-        after = self.progress.overlap.last
-        first = lines[0].nanos
-        with self._files.lock:
-            byte = self._files.sizes.get(self.progress.file, 0)
-            self.progress.gaps.append([first if after is None else after, first, byte])
-            self._files.mark_changed()
+        self._note_loss("lines may be missing: its node had rotated them away before they could be read")
         return lines[1:]
 
     def _add(self, lines: Sequence[LogLine]) -> int:

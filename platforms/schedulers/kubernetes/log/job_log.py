@@ -16,11 +16,10 @@ from platforms.schedulers.kubernetes.objects.fields import Object
 
 CHUNK = 1 << 20
 CLOSE_S = 5.0
-POLL_S = 0.02
 
 
 class JobLog:
-    """Writes every line of every container once and whole; `missing` says what could not be had.
+    """Writes every line of every container once and whole; `lost` and `to_come` say what is not there.
 
     FOLDER/log holds the whole lines of all containers in the order of their arrival. Init containers are among them,
     because their messages explain why others did not start. FOLDER/logs/<pod>.log, or <pod>.<container>.log, holds the
@@ -34,13 +33,11 @@ class JobLog:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Raises RefusedError when the folder cannot be written."""
         self._source = source
         self._timeouts = timeouts
         self._clock = clock
-        self._sleep = sleep
         self._files = LogFiles(folder, clock)
         self._followers: dict[str, Follower] = {}
         self._starts: dict[str, ContainerStart] = {}
@@ -60,7 +57,7 @@ class JobLog:
                 if known is not None:
                     self._starts[known.key] = known
                     self._update_follower(known)
-        self._hurry()
+        self._flush_if_due()
 
     def _last_known(self, start: ContainerStart) -> ContainerStart | None:
         """Return the last known start of a container that its node has lost, or None where none is known."""
@@ -83,10 +80,9 @@ class JobLog:
             return
         self._followers[start.key] = follower
 
-    def _hurry(self) -> None:
-        for follower in list(self._followers.values()):
-            follower.hurry()
-        if self._files.due:  # the followers' threads may have ended or be waiting, and then do not write
+    def _flush_if_due(self) -> None:
+        """The followers' threads may have ended or be waiting, and then do not write."""
+        if self._files.due:
             with contextlib.suppress(RefusedError):
                 self._files.flush()
 
@@ -97,7 +93,7 @@ class JobLog:
 
     def read(self, offset: int, limit: int = CHUNK) -> bytes:
         """Return the next bytes of FOLDER/log. Raises RefusedError when it cannot be written or read."""
-        self._hurry()
+        self._flush_if_due()
         return self._files.read(offset, limit)
 
     @property
@@ -106,7 +102,7 @@ class JobLog:
         sentences: list[str] = []
         with self._files.lock:
             for progress in self._files.containers.values():
-                sentences += progress.problems
+                sentences += progress.lost
         return tuple(sentences)
 
     def doubts(self, rotated_from: float) -> tuple[str, ...]:
@@ -124,19 +120,9 @@ class JobLog:
         return tuple(sentences)
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """Sentences about what is lost and what is still to come.
-
-        Empty when every container that ever started is read to its end.
-        """
-        self._hurry()
-        with self._files.lock:
-            return (*self.lost, *self._all_to_come())
-
-    @property
     def to_come(self) -> tuple[str, ...]:
         """Sentences about what is still to come, and what prevents it. Empty: reading from now on reads everything."""
-        self._hurry()
+        self._flush_if_due()
         with self._files.lock:
             return self._all_to_come()
 
@@ -157,15 +143,6 @@ class JobLog:
         if start is not None and not start.ended and not start.over:
             return f"{progress.name}: it still runs"
         return f"{progress.name}: its log is not read to its end yet"
-
-    def settled(self, limit_s: float) -> bool:
-        """Wait until nothing is to come, at most for `limit_s`. Returns whether that is so."""
-        deadline_s = self._clock() + limit_s
-        while self.to_come:
-            if self._clock() >= deadline_s:
-                return False
-            self._sleep(POLL_S)
-        return True
 
     def close(self) -> None:
         """Stop following and write what has come to the files. Raises RefusedError when they cannot be written."""

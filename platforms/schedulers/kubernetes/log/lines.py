@@ -69,12 +69,6 @@ def rfc3339(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
-def rfc3339_millis(nanos: int) -> str:
-    """Format a stamp for people, to the millisecond."""
-    second, part = divmod(nanos, SECOND)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)) + f".{part // 1_000_000:03d}Z"
-
-
 class LineSplitter:
     """Cuts a stream that comes in chunks of any size into lines."""
 

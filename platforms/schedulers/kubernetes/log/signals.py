@@ -1,4 +1,4 @@
-"""What the thread that follows a log learns from others: how its pod is, that it must end, that its stream is late."""
+"""What the thread that follows a log learns from others: how its pod is, and that it must end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ class FollowerSignals:
         self._clock = clock
         self._changed = threading.Condition()
         self._updated_s = clock()  # when the pod was last looked at
-        self._altered_s = clock()  # when that showed something else than before
         self._stream: object = None
         self.start = start
         self.stopped = False
         self.finished = False  # the follower takes no more signals
-        self.heard_s = clock()  # when the stream brought something
 
     # --- for others --------------------------------------------------------------------------------------------------
 
@@ -29,8 +27,6 @@ class FollowerSignals:
         """Pass on how the container is now. Returns False when the follower has finished, so that it came too late."""
         with self._changed:
             self._updated_s = self._clock()
-            if _facts(start) != _facts(self.start):
-                self._altered_s = self._updated_s
             self.start = start
             self._changed.notify_all()
             return not self.finished
@@ -40,14 +36,6 @@ class FollowerSignals:
             self.stopped = True
             self._cut_stream()
             self._changed.notify_all()
-
-    def cut_if_late(self, run: str, late_s: float) -> None:
-        """End the stream of the start `run` if that start has ended and the stream was silent for `late_s`."""
-        with self._changed:
-            has_ended = self.start.ended or self.start.run != run
-            silent_s = self._clock() - max(self.heard_s, self._altered_s)
-            if has_ended and silent_s > late_s:
-                self._cut_stream()
 
     def _cut_stream(self) -> None:
         stop = getattr(self._stream, "stop", None)
@@ -60,7 +48,6 @@ class FollowerSignals:
         """Name the stream that is being read, or None."""
         with self._changed:
             self._stream = stream
-            self.heard_s = self._clock()
             if self.stopped:
                 self._cut_stream()
 

@@ -13,30 +13,23 @@ from typing import Any
 import yaml
 
 from platforms.config import yaml_lines
-from platforms.config.yaml_lines import YamlMistake
+from platforms.config.yaml_lines import Lines, YamlMistake
 from platforms.job import ConfigError
 from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
-_MOST_NODES = 50_000  # aliases of aliases can make a small file enormous
 # Other YAML parsers take some of these texts for a number or a boolean where PyYAML sees a text.
 _AMBIGUOUS = re.compile(r"[-+]?\.?\d[\d_.:eE+-]*|0[xob][\da-fA-F_]*|[yYnN~=]")
 
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """One document of a file, and the line of each of its keys and items by the path that leads there."""
+    """One document of a file."""
 
     value: Any
-    lines: Mapping[TreePath, int]
-
-    def line(self, path: TreePath) -> int:
-        """The line of what stands at `path`, or of the nearest thing above it."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return self.lines.get(path, 1)
+    lines: Lines
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -62,28 +55,12 @@ def _documents_in(text: str) -> Iterator[YamlDocument]:
         while loader.check_node():
             node = loader.get_node()
             assert node is not None
-            lines: dict[TreePath, int] = {}
-            _collect_lines(node, (), lines)
+            lines = yaml_lines.lines_of(node)
             value = loader.construct_document(node)
             if value is not None:
                 yield YamlDocument(value, lines)
     finally:
         loader.dispose()
-
-
-def _collect_lines(node: yaml.Node, path: TreePath, lines: dict[TreePath, int]) -> None:
-    """Add the lines of a node and of its children, by path."""
-    lines.setdefault(path, node.start_mark.line + 1)
-    if len(lines) > _MOST_NODES:
-        raise yaml.YAMLError("far too many aliases or values")
-    if isinstance(node, yaml.MappingNode):
-        for key, child in node.value:
-            child_path = (*path, str(key.value))
-            lines[child_path] = key.start_mark.line + 1
-            _collect_lines(child, child_path, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, child in enumerate(node.value):
-            _collect_lines(child, (*path, index), lines)
 
 
 class _Loader(yaml.SafeLoader):

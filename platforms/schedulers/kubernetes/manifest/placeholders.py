@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from platforms.config.keys import VolumeKeys
@@ -23,126 +24,13 @@ RESOURCES: Mapping[str, str] = {"gpu": "nvidia.com/gpu", "ipu": "graphcore.ai/ip
 _FIRST_PORT = 20000  # these ports lie below those that Linux gives to outgoing connections
 _PORT_COUNT = 10000
 
-# Every placeholder, as docs/manifests.md explains it to people who write manifests.
-PLACEHOLDERS: Mapping[str, str] = {
-    "name": "the job's name, unique; at most 36 characters",
-    "run": "eight characters that all jobs of one run share",
-    "test": "the test's id as the value of a label",
-    "platform": "the platform's name",
-    "namespace": "where a test or its platform names one",
-    "labels": "of every object and pod template; they are also added where they are missing",
-    "root_labels": "the same, with the queue's labels, of the object that makes the pods",
-    "annotations": "`kubernetes: {annotations: …}`",
-    "generate_name": "where `kubernetes: {generate_name: true}` asks for it",
-    "queue": "`kubernetes: {queue: …}`",
-    "image": "`kubernetes: {image: …}`",
-    "image_pull_policy": "`kubernetes: {image_pull_policy: …}`",
-    "image_pull_secrets": "a list, as a pod has it",
-    "service_account": "`kubernetes: {service_account: …}`",
-    "priority_class": "`kubernetes: {priority_class: …}`",
-    "node_selector": "`kubernetes: {node_selector: …}`",
-    "tolerations": "`kubernetes: {tolerations: …}`",
-    "affinity": "rather not the nodes that failed an earlier attempt",
-    "user": "a number",
-    "non_root": "true, unless the user is 0",
-    "command": "the whole command line of one node, a list: launcher, Python, code, arguments",
-    "python": "the job's Python",
-    "archive": "the path of the code in the pod; `volumes` and `volume_mounts` bring it",
-    "arguments": "what follows it, or the command of the user's own program: a list",
-    "setup": "`setup:` of the platform, shell lines",
-    "data_dir": "the folder of the data set",
-    "env": "a list, as a container has it; secrets come from a Secret",
-    "threads": "CPU threads of a rank",
-    "nodes": "of the layout, a number",
-    "spread": "whether pods may share a node: DoNotSchedule if the job names its nodes, else ScheduleAnyway",
-    "devices": "of a node, a number",
-    "ranks": "of all nodes, a number",
-    "ranks_per_node": "a number",
-    "cpu": "of a pod",
-    "memory": "of a pod",
-    "resource": "what devices are called there: nvidia.com/gpu",
-    "device_amount": "the devices of a node as an amount of that resource, a text",
-    "ipus": "the devices of a node as the size of an IPU partition, a text",
-    "replicas_of_poprun": "the copies of the model that poprun starts, a text; empty for other launchers",
-    "resources": "requests and limits, as a container has them",
-    "volumes": "a list, as a pod has it: working folder, code, shared memory, and the platform's own",
-    "volume_mounts": "a list, as a container has it",
-    "service": "a name for a headless Service, by which pods find each other",
-    "port": "of the first pod, for the ranks to meet: a text",
-    "time_limit_s": "seconds, a number",
-    "deadline_s": "the time limit and what starting may take: seconds, a number",
-    "pod_start_limit_s": "how long a pod may take from its node to its first line: seconds, a number",
-    "keep_s": "how long the cluster keeps a job that has ended: seconds, a number",
-}
-
 
 def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
     """The values of one job by placeholder, each as a function.
 
     Only the functions of placeholders that a manifest contains are called; some of them raise RefusedError.
     """
-    keys = platform.kubernetes
-    devices = spec.layout.devices_per_node
-    labels_of_job = labels_of(spec, platform)
-    values: dict[str, object] = {
-        "name": spec.name,
-        "run": spec.run,
-        "test": labels.label_value(spec.test),
-        "platform": spec.platform,
-        "namespace": namespace(spec, platform),
-        "labels": labels_of_job,
-        "root_labels": {**labels_of_job, **queue_labels(spec, platform, keys.queue)},
-        "annotations": dict(keys.annotations),
-        "generate_name": generate_name(spec) if keys.generate_name else None,
-        "queue": keys.queue,
-        "image_pull_policy": keys.image_pull_policy,
-        "image_pull_secrets": [{"name": name} for name in keys.image_pull_secrets],
-        "service_account": keys.service_account,
-        "priority_class": keys.priority_class,
-        "node_selector": dict(keys.node_selector),
-        "tolerations": list(keys.tolerations),
-        "affinity": affinity(spec),
-        "user": keys.user,
-        "non_root": keys.user != 0 or None,
-        "python": launch.python_of(spec),
-        "archive": launch.archive_of(spec, platform),
-        "arguments": [launch.literal(word) for word in spec.arguments],
-        "setup": launch.literal("\n".join(platform.setup)),
-        "data_dir": spec.data_dir,
-        "threads": threads_per_rank(spec, platform),
-        "nodes": spec.layout.nodes,
-        "spread": "DoNotSchedule" if spec.nodes else "ScheduleAnyway",
-        "devices": devices,
-        "ranks": spec.ranks,
-        "ranks_per_node": spec.ranks_per_node,
-        "cpu": keys.share("cpu", devices),
-        "memory": keys.share("memory", devices),
-        "device_amount": str(devices),
-        "replicas_of_poprun": str(spec.replicas) if spec.launcher == "poprun" else None,
-        "service": labels.service(spec.name),
-        "port": str(_FIRST_PORT + zlib.crc32(spec.name.encode()) % _PORT_COUNT),
-        "time_limit_s": math.ceil(spec.time_limit_s),
-        "deadline_s": deadline_s(spec, platform),
-        "pod_start_limit_s": launch.start_limit_s(platform),
-        "keep_s": math.ceil(keys.keep_s),
-    }
-    functions: dict[str, Callable[[], object]] = {
-        "image": lambda: image(platform),
-        "command": lambda: launch.command(spec, platform),
-        "env": lambda: env(spec, platform),
-        "resource": lambda: resource_name(spec, platform),
-        "ipus": lambda: ipu_partition(spec, platform),
-        "resources": lambda: resources(spec, platform),
-        "volumes": lambda: volumes(spec, platform),
-        "volume_mounts": lambda: volume_mounts(spec, platform),
-    }
-    for name, value in values.items():
-        functions[name] = _constant(value)
-    return functions
-
-
-def _constant(value: object) -> Callable[[], object]:
-    return lambda: value
+    return {name: partial(value, spec, platform) for name, value in PLACEHOLDERS.items()}
 
 
 # --- metadata --------------------------------------------------------------------------------------------------------
@@ -151,6 +39,11 @@ def _constant(value: object) -> Callable[[], object]:
 def labels_of(spec: JobSpec, platform: Platform) -> dict[str, str]:
     """The site's labels, and ours, which the site cannot replace."""
     return {**platform.kubernetes.labels, **labels.of_job(spec)}
+
+
+def root_labels(spec: JobSpec, platform: Platform) -> dict[str, str]:
+    """The labels of the object that makes the pods."""
+    return {**labels_of(spec, platform), **queue_labels(spec, platform, platform.kubernetes.queue)}
 
 
 def queue_labels(spec: JobSpec, platform: Platform, queue: object) -> dict[str, str]:
@@ -319,3 +212,56 @@ def _source(volume: VolumeKeys) -> dict[str, Any]:
 
 def _in_memory(size: str) -> dict[str, Any]:
     return {"emptyDir": {"medium": "Memory", "sizeLimit": size}}
+
+
+# Every placeholder, as docs/manifests.md explains it to people who write manifests, and what gives its value.
+PLACEHOLDERS: Mapping[str, Callable[[JobSpec, Platform], object]] = {
+    "name": lambda spec, _: spec.name,
+    "run": lambda spec, _: spec.run,
+    "test": lambda spec, _: labels.label_value(spec.test),
+    "platform": lambda spec, _: spec.platform,
+    "namespace": namespace,
+    "labels": labels_of,
+    "root_labels": root_labels,
+    "annotations": lambda _, platform: dict(platform.kubernetes.annotations),
+    "generate_name": lambda spec, platform: generate_name(spec) if platform.kubernetes.generate_name else None,
+    "queue": lambda _, platform: platform.kubernetes.queue,
+    "image": lambda _, platform: image(platform),
+    "image_pull_policy": lambda _, platform: platform.kubernetes.image_pull_policy,
+    "image_pull_secrets": lambda _, platform: [{"name": name} for name in platform.kubernetes.image_pull_secrets],
+    "service_account": lambda _, platform: platform.kubernetes.service_account,
+    "priority_class": lambda _, platform: platform.kubernetes.priority_class,
+    "node_selector": lambda _, platform: dict(platform.kubernetes.node_selector),
+    "tolerations": lambda _, platform: list(platform.kubernetes.tolerations),
+    "affinity": lambda spec, _: affinity(spec),
+    "user": lambda _, platform: platform.kubernetes.user,
+    "non_root": lambda _, platform: platform.kubernetes.user != 0 or None,
+    "command": launch.command,
+    "python": lambda spec, _: launch.python_of(spec),
+    "archive": launch.archive_of,
+    "arguments": lambda spec, _: [launch.literal(word) for word in spec.arguments],
+    "setup": lambda _, platform: launch.literal("\n".join(platform.setup)),
+    "data_dir": lambda spec, _: spec.data_dir,
+    "env": env,
+    "threads": threads_per_rank,
+    "nodes": lambda spec, _: spec.layout.nodes,
+    "spread": lambda spec, _: "DoNotSchedule" if spec.nodes else "ScheduleAnyway",
+    "devices": lambda spec, _: spec.layout.devices_per_node,
+    "ranks": lambda spec, _: spec.ranks,
+    "ranks_per_node": lambda spec, _: spec.ranks_per_node,
+    "cpu": lambda spec, platform: platform.kubernetes.share("cpu", spec.layout.devices_per_node),
+    "memory": lambda spec, platform: platform.kubernetes.share("memory", spec.layout.devices_per_node),
+    "resource": resource_name,
+    "device_amount": lambda spec, _: str(spec.layout.devices_per_node),
+    "ipus": ipu_partition,
+    "replicas_of_poprun": lambda spec, _: str(spec.replicas) if spec.launcher == "poprun" else None,
+    "resources": resources,
+    "volumes": volumes,
+    "volume_mounts": volume_mounts,
+    "service": lambda spec, _: labels.service(spec.name),
+    "port": lambda spec, _: str(_FIRST_PORT + zlib.crc32(spec.name.encode()) % _PORT_COUNT),
+    "time_limit_s": lambda spec, _: math.ceil(spec.time_limit_s),
+    "deadline_s": deadline_s,
+    "pod_start_limit_s": lambda _, platform: launch.start_limit_s(platform),
+    "keep_s": lambda _, platform: math.ceil(platform.kubernetes.keep_s),
+}

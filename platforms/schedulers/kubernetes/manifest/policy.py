@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from platforms.config import yaml_lines
 from platforms.config.loading import nearest
 from platforms.config.values import quantity_of
-from platforms.job import ConfigError, JobSpec
+from platforms.job import JobSpec
 from platforms.schedulers.kubernetes.manifest import documents, launch, lint_rules, placeholders, templating
 from platforms.schedulers.kubernetes.objects import fields, labels
 from platforms.schedulers.kubernetes.objects.pod_templates import (
@@ -91,7 +92,7 @@ def _line_functions(objects: Sequence[Object], text: str) -> list[Callable[[Tree
         line_of: Callable[[TreePath], int] = _unknown_line
         for document in written:
             if document.value == tree:
-                line_of = document.line
+                line_of = document.lines.at
                 break
         functions.append(line_of)
     return functions
@@ -165,13 +166,10 @@ def _data_outside_of_volumes(tree: Object, platform: Platform, spec: JobSpec) ->
 
 def _place_of_data_dir(platform: Platform, spec: JobSpec) -> str:
     """The file and the line of the key that says where the data of a benchmark lies."""
-    try:
-        (written,) = documents.read(platform.source.read_text(encoding="utf-8"), str(platform.source))
-    except (OSError, ValueError, ConfigError):
-        return str(platform.source)
+    lines = yaml_lines.read(platform.source).lines
     own = ("benchmarks", str(spec.benchmark), "data_dir")
-    path = own if own in written.lines else ("data_dir",)
-    return f"{platform.source}:{written.line(path)}"
+    path = own if own in lines else ("data_dir",)
+    return f"{platform.source}:{lines.at(path)}"
 
 
 # --- the site's rules ------------------------------------------------------------------------------------------------
@@ -304,9 +302,7 @@ def _paths_of_text(tree: object, text: str, path: TreePath = ()) -> Iterator[Tre
 
 def _amount(container: Object, kind: str, resource: str) -> object:
     """A request or limit; 0 if there is none, or only a placeholder."""
-    resources = container.get("resources")
-    amounts = resources.get(kind) if isinstance(resources, dict) else None
-    return amounts.get(resource, 0) if isinstance(amounts, dict) else 0
+    return fields.mapping(container, "resources", kind).get(resource, 0)
 
 
 def _enumerate(names: Mapping[str, object]) -> str:

@@ -88,7 +88,7 @@ def _from_template(kind: str) -> list[ManifestObject]:
 
 
 def _where_in_file(path: Path, document: YamlDocument) -> Where:
-    return lambda place: f"{path}:{document.line(place)}"
+    return lambda place: f"{path}:{document.lines.at(place)}"
 
 
 def _objects_in(tree: Any, where: Where, path: TreePath = ()) -> list[ManifestObject]:

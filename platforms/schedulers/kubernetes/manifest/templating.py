@@ -43,8 +43,8 @@ def fill(tree: object, values: Values, where: Where) -> Any:
     - A key whose placeholder is empty (None, "", [] or {}) is left out, and so is a mapping that becomes empty.
     - An item of a list that is one placeholder for a list becomes the items of that list.
 
-    Raises ConfigError with every unknown placeholder and the nearest known one, every malformed `${`, and every value
-    that cannot stand where it stands: objects inside a text, in a key or among texts.
+    Raises ConfigError with every unknown placeholder and the nearest known one, every malformed `${`, and every object
+    inside a longer text.
     """
     for find_problems in (_malformed, _unknown, _misplaced):
         problems = [f"{where(path)}: {message}" for path, message in find_problems(tree, values)]
@@ -94,40 +94,15 @@ def _unknown(tree: object, values: Values) -> Iterator[Problem]:
                 yield path, f"there is no placeholder ${{{name}}} {hint}"
 
 
-def _misplaced(tree: object, values: Values, path: TreePath = ()) -> Iterator[Problem]:
-    """Find placeholders whose values cannot stand where the placeholders stand."""
-    if isinstance(tree, str):
-        yield from _misplaced_in_text(tree, values, path)
-    elif isinstance(tree, Mapping):
-        for key, child in tree.items():
-            for name in _names(key):
-                if isinstance(values[name](), list | tuple | Mapping):
-                    yield (*path, key), f"${{{name}}} is not text, and a key must be text"
-            yield from _misplaced(child, values, (*path, key))
-    elif isinstance(tree, list | tuple):
-        yield from _misplaced_among_texts(tree, values, path)
-        for index, child in enumerate(tree):
-            yield from _misplaced(child, values, (*path, index))
-
-
-def _misplaced_in_text(text: str, values: Values, path: TreePath) -> Iterator[Problem]:
-    if _PLACEHOLDER.fullmatch(text):
-        return
-    for name in _names(text):
-        if not _fits_in_text(values[name]()):
-            cure = f"write it as the whole value of a key, as in `{name}: ${{{name}}}`"
-            yield path, f"${{{name}}} is not text: {cure}"
-
-
-def _misplaced_among_texts(items: Sequence[object], values: Values, path: TreePath) -> Iterator[Problem]:
-    """Find objects in a list of texts, as in `command: [echo, "${env}"]`."""
-    has_texts = any(isinstance(item, str) and not _PLACEHOLDER.fullmatch(item) for item in items)
-    if not has_texts:
-        return
-    for index, item in enumerate(items):
-        match = _PLACEHOLDER.fullmatch(item) if isinstance(item, str) else None
-        if match and match[1] and not _fits_in_text(values[match[1]]()):
-            yield (*path, index), f"{match[0]} is not text, and it stands in a list of texts"
+def _misplaced(tree: object, values: Values) -> Iterator[Problem]:
+    """Find placeholders for objects inside a longer text."""
+    for path, text in _texts(tree):
+        if _PLACEHOLDER.fullmatch(text):
+            continue
+        for name in _names(text):
+            if not _fits_in_text(values[name]()):
+                cure = f"write it as the whole value of a key, as in `{name}: ${{{name}}}`"
+                yield path, f"${{{name}}} is not text: {cure}"
 
 
 def _fits_in_text(value: object) -> bool:

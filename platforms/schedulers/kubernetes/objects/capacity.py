@@ -186,44 +186,22 @@ def total(demand: Sequence[PodDemand], key: str) -> float:
 # --- what a namespace may have ---------------------------------------------------------------------------------------
 
 
-def quota_limits(quotas: Iterable[Object], priority_class: str | None = None) -> tuple[Limit, ...]:
-    """The limits of ResourceQuotas for our jobs, which have a deadline, requests, and at most a priority class."""
+def quota_limits(quotas: Iterable[Object]) -> tuple[Limit, ...]:
+    """The limits of ResourceQuotas that surely count our jobs: these have a deadline and requests.
+
+    Whether a quota with a scopeSelector counts them says the server's dry run.
+    """
     limits = []
     for quota in quotas:
         spec = quota.get("spec") or {}
         status = quota.get("status") or {}
-        if not _counts_ours(spec, priority_class):
+        if spec.get("scopeSelector") or {"NotTerminating", "BestEffort"} & set(spec.get("scopes") or ()):
             continue
         hard = amounts(status.get("hard") or spec.get("hard") or {})
         used = amounts(status.get("used") or {})
         for key, most in hard.items():
             limits.append(Limit(key, most, f"ResourceQuota {quota['metadata']['name']}", used.get(key, 0.0)))
     return tuple(limits)
-
-
-def _counts_ours(spec: Object, priority_class: str | None) -> bool:
-    """True if the scopes of a quota include our jobs."""
-    if {"NotTerminating", "BestEffort"} & set(spec.get("scopes") or ()):
-        return False
-    for expression in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
-        scope = expression["scopeName"]
-        if scope in ("NotTerminating", "BestEffort", "CrossNamespacePodAffinity"):
-            return False
-        if scope == "PriorityClass" and not _selects(expression, priority_class):
-            return False
-    return True
-
-
-def _selects(expression: Object, value: str | None) -> bool:
-    operator = str(expression["operator"])
-    values = list(expression.get("values") or ())
-    if operator == "In":
-        return value in values
-    if operator == "NotIn":
-        return value not in values
-    if operator == "Exists":
-        return value is not None
-    return value is None
 
 
 def queue_limits(queue: Object) -> tuple[Limit, ...]:

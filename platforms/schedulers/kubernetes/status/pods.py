@@ -228,11 +228,10 @@ def read_pods(there: Iterable[Object], gone: Iterable[Object], histories: Mappin
 def read_pod(tree: Object, *, gone: bool = False, history: PodHistory = NO_HISTORY) -> Pod:
     """Combine what a pod's object says now with what earlier observations of it showed."""
     deletion_times = [time for time in (history.asked_s, deletion_requested_s(tree)) if time is not None]
-    memory_volumes = [
-        text(volume, "name")
-        for volume in items(tree, "spec", "volumes")
-        if text(volume, "emptyDir", "medium") == "Memory"
-    ]
+    memory_volumes = []
+    for volume in items(tree, "spec", "volumes"):
+        if text(volume, "emptyDir", "medium") == "Memory":
+            memory_volumes.append(text(volume, "name"))
     return Pod(
         name=text(tree, "metadata", "name"),
         uid=uid(tree),
