@@ -7,31 +7,21 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from platforms.config.sbatch_options import check_site_directive
-from platforms.config.values import (
+from platforms.config.cluster_values import (
     Amount,
     ClusterName,
-    Count,
-    Filled,
-    Flag,
     Image,
     LabelKey,
     Labels,
     LabelValue,
-    ManifestPath,
     NodePath,
     PodPath,
     Quantity,
-    Seconds,
-    Some,
-    Text,
-    Toleration,
     User,
-    Variable,
-    is_open,
-    quantity_of,
     times,
 )
+from platforms.config.sbatch_options import check_site_directive
+from platforms.config.values import Count, Filled, Flag, ManifestPath, Seconds, Some, Text, Variable, ZeroOrMore
 from platforms.printable import printable
 
 STRICT = ConfigDict(
@@ -107,6 +97,22 @@ class ContainerKeys(BaseModel):
         default=(), description="folders it sees beside work_dir and data: `/path` or `/path:/inside`"
     )
     options: Words = Field(default=(), description="more options of the runtime")
+
+
+class TolerationKeys(BaseModel):
+    """A toleration of pods, in Kubernetes' own words."""
+
+    model_config = STRICT
+
+    key: LabelKey | None = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    seconds: ZeroOrMore | None = Field(default=None, alias="tolerationSeconds")
+
+    def content(self) -> dict[str, object]:
+        """As it stands in a manifest."""
+        return self.model_dump(exclude_unset=True, by_alias=True)
 
 
 class VolumeKeys(BaseModel):
@@ -187,7 +193,7 @@ class KubernetesKeys(BaseModel):
     shm: Amount | None = Field(default=None, description="size of /dev/shm, which is 64 MB otherwise")
     shm_per_device: Amount | None = Field(default=None, description="the same for each device, instead")
     node_selector: Mapping[LabelKey, LabelValue] = Field(default={}, description="labels that the nodes must have")
-    tolerations: tuple[Toleration, ...] = Field(default=(), description="as in a pod")
+    tolerations: tuple[TolerationKeys, ...] = Field(default=(), description="as in a pod")
     volumes: tuple[VolumeKeys, ...] = Field(default=(), description="folders that the pods see, data sets above all")
     labels: Labels = Field(default={}, description="more labels of every object")
     annotations: Mapping[LabelKey, Text] = Field(default={}, description="more annotations of every object")
@@ -223,14 +229,6 @@ class KubernetesKeys(BaseModel):
         for name in ("cpu", "memory", "shm"):
             if getattr(self, name) is not None and getattr(self, f"{name}_per_device") is not None:
                 raise ValueError(f"needs {name} or {name}_per_device, not both")
-        return self
-
-    @model_validator(mode="after")
-    def _shm_in_memory(self) -> KubernetesKeys:
-        for shm, memory in (("shm", "memory"), ("shm_per_device", "memory_per_device")):
-            size, most = getattr(self, shm), getattr(self, memory)
-            if size and most and not (is_open(size) or is_open(most)) and quantity_of(size) > quantity_of(most):
-                raise ValueError(f"{shm}: {size} is more than {memory}: {most}, of which it is a part")
         return self
 
     @model_validator(mode="after")

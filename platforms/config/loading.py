@@ -9,8 +9,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from platforms.config.cluster_values import check_image
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.config.values import check_image
 from platforms.config.yaml_lines import Document, Float, Int, Loc
 from platforms.job import names_a_secret
 

@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from platforms.config.durations import seconds_of
 from platforms.config.schema import Platform
-from platforms.config.values import seconds_of
 from platforms.job import RefusedError, run_label
 from platforms.output import confirm_removal, print_errors, print_indented
 from platforms.schedulers import PruneOptions

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from platforms.config import sbatch_options
+from platforms.config.durations import clock
 from platforms.config.keys import ContainerKeys
-from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
 from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, launcher_place

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from platforms.config.cluster_values import quantity_of
 from platforms.config.keys import VolumeKeys
-from platforms.config.values import quantity_of
 from platforms.job import JobSpec, RefusedError, names_a_secret
 from platforms.schedulers.kubernetes.manifest import launch
 from platforms.schedulers.kubernetes.objects import labels
@@ -100,7 +100,7 @@ def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
         "service_account": keys.service_account,
         "priority_class": keys.priority_class,
         "node_selector": dict(keys.node_selector),
-        "tolerations": list(keys.tolerations),
+        "tolerations": [toleration.content() for toleration in keys.tolerations],
         "affinity": affinity(spec),
         "user": keys.user,
         "non_root": keys.user != 0 or None,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from platforms.config.cluster_values import quantity_of
 from platforms.config.loading import nearest
-from platforms.config.values import quantity_of
 from platforms.job import ConfigError, JobSpec
 from platforms.schedulers.kubernetes.manifest import documents, launch, lint_rules, placeholders, templating
 from platforms.schedulers.kubernetes.objects import fields, labels
