@@ -9,45 +9,47 @@ import pytest
 from _pytest.skipping import evaluate_skip_marks
 
 from harness import job_checks, pauses
+from harness.cases import Case
 from harness.console import Console
 from harness.job_factory import JobFactory
-from harness.select import Case
-from harness.suite import Suite, case_key, new_run_id
+from harness.selection import Selection
 from platforms import schedulers
 from platforms.job import BenchError, ConfigError, JobSpec, RefusedError, describe_error
 from platforms.runner import messages
 from platforms.schedulers import Scheduler
 
 
-def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
+def dry_run(selection: Selection, items: list[pytest.Item], console: Console) -> None:
     """Render the job of each test. With --dry-run=server each scheduler is asked what it has against the job.
 
     Raises UsageError where the site's rules forbid a job, or its scheduler would refuse it.
     """
-    pauses.skip_paused(suite, items, datetime.date.today())  # which is said below, at each test
-    if suite.options.ask_server:
-        pauses.skip_maintained(suite, items, pauses.maintenances(suite, items), time.time())
-    factory = JobFactory(suite, [item for item in items if case_key(item) in suite.cases], new_run_id(suite))
+    pauses.skip_paused(selection, items, datetime.date.today())  # which is said below, at each test
+    inputs = selection.inputs
+    if inputs.options.ask_server:
+        pauses.skip_maintained(selection, items, pauses.maintenances(selection, items), time.time())
+    job_tests = [item for item in items if selection.has_job(item)]
+    factory = JobFactory(selection, job_tests, inputs.options.new_run_id())
     factory.leave_out_refused()
     jobs = factory.first_jobs()
     for notice in factory.notices:
         console.problem(notice)
-    if suite.options.ask_server:
-        job_checks.refuse_incomplete(suite, jobs)
+    if inputs.options.ask_server:
+        job_checks.refuse_incomplete(inputs, jobs)
     connected: dict[str, Scheduler] = {}
-    objections = list(suite.refused.values())
+    objections = list(selection.refused.values())
     without_script = would_skip = 0
     for item in items:
         spec = jobs.get(item.nodeid)
         if spec is None:
             continue
-        platform = suite.platforms[spec.platform]
+        platform = inputs.platforms[spec.platform]
         console.section(f"{spec.test} ({platform.scheduler})")
-        case = suite.case(item)
+        case = selection.case(item)
         skip = evaluate_skip_marks(item)
         if skip is not None:
             console.always(f"would be skipped: {skip.reason}")
-        said, has_script = _on_obstacle(case, spec.benchmark or "", shows_all=suite.options.try_unsupported)
+        said, has_script = _on_obstacle(case, spec.benchmark or "", shows_all=inputs.options.try_unsupported)
         for line in said:
             console.always(line)
         if not has_script:
@@ -74,7 +76,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
             findings = scheduler.lint(spec, text)
             if findings:
                 objections.append(f"{spec.test}: {messages.against_policy(findings)}")
-            elif suite.options.ask_server and skip is None:
+            elif inputs.options.ask_server and skip is None:
                 objections += _objections_of(scheduler, spec, text, console)
         except BenchError as error:
             raise pytest.UsageError(f"{spec.test}: {describe_error(error)}") from None

@@ -3,7 +3,6 @@ a job is submitted."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 from collections.abc import Sequence
@@ -33,11 +32,6 @@ def refuse_unwritable(config: pytest.Config, runs: Path) -> None:
     saves = config.getoption("benchmark_save", None) or config.getoption("benchmark_autosave", None)
     if saves and "://" not in storage:
         _try_folder(Path(storage), "--benchmark-storage", "saved numbers")
-    if config.getoption("benchmark_histogram", None) and importlib.util.find_spec("pygal") is None:
-        raise pytest.UsageError(
-            "--benchmark-histogram draws with pygal, which is not installed, so nothing was submitted: leave it out, "
-            "or pip install 'pytest-benchmark[histogram]'"
-        )
     table = config.getoption("benchmark_json", None)
     if table:
         try_file(Path(table), "--benchmark-json")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.skipping import evaluate_skip_marks
 
-from harness.suite import Suite, case_key
+from harness.selection import Selection
 from platforms.config.schema import Platform
 from platforms.job import BenchError, JobSpec
 from platforms.rundir.accepted_runs import FOLDER
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from reporting.references.answers import Pause
 
 
-def skip_paused(suite: Suite, items: Sequence[pytest.Item], today: datetime.date) -> list[str]:
+def skip_paused(selection: Selection, items: Sequence[pytest.Item], today: datetime.date) -> list[str]:
     """Mark the tests that people have paused, so that no job is made for them.
 
     Returns a line on each pause that skips something.
     """
-    job_tests = [item for item in items if case_key(item) in suite.cases]
-    if not job_tests or not (suite.options.site / FOLDER).is_dir():
+    job_tests = [item for item in items if selection.has_job(item)]
+    if not job_tests or not (selection.inputs.options.site / FOLDER).is_dir():
         return []
     from reporting.references import store
 
-    references = store.load(suite.options.site)
+    references = store.load(selection.inputs.options.site)
     skipped: Counter[Pause] = Counter()
     for item in job_tests:
-        pause = references.pause(item.nodeid, suite.case(item).platform.name, today)
+        pause = references.pause(item.nodeid, selection.case(item).platform.name, today)
         if pause is not None:
             _skip(item, f"{pause.name} is paused until {pause.until}: {pause.reason} ({pause.author.by})")
             skipped[pause] += 1
@@ -47,19 +47,19 @@ def _paused_line(pause: Pause, count: int) -> str:
     return f"paused until {pause.until}: {pause.name}: {pause.reason} ({pause.author.by}): {tests} skipped"
 
 
-def maintenances(suite: Suite, items: Sequence[pytest.Item]) -> dict[str, Maintenance]:
+def maintenances(selection: Selection, items: Sequence[pytest.Item]) -> dict[str, Maintenance]:
     """The maintenance of each platform on which tests will run, by the platform's name. Asks all platforms at once.
 
     A platform that does not answer has none here: the submission says what is wrong with it.
     """
     platforms: dict[str, Platform] = {}
     for item in items:
-        if case_key(item) in suite.cases and evaluate_skip_marks(item) is None:
-            platform = suite.case(item).platform
+        if selection.has_job(item) and evaluate_skip_marks(item) is None:
+            platform = selection.case(item).platform
             platforms[platform.name] = platform
     if not platforms:
         return {}
-    reservation = suite.options.trials.reservation
+    reservation = selection.inputs.options.trials.reservation
     with ThreadPoolExecutor(len(platforms)) as pool:
         answers = pool.map(lambda platform: _maintenance(platform, reservation), platforms.values())
         return {name: answer for name, answer in zip(platforms, answers, strict=True) if answer is not None}
@@ -72,12 +72,14 @@ def _maintenance(platform: Platform, reservation: str | None) -> Maintenance | N
         return None
 
 
-def skip_maintained(suite: Suite, items: Sequence[pytest.Item], found: Mapping[str, Maintenance], now_s: float) -> None:
+def skip_maintained(
+    selection: Selection, items: Sequence[pytest.Item], found: Mapping[str, Maintenance], now_s: float
+) -> None:
     """Mark the tests of the platforms whose maintenance has begun."""
     for item in items:
-        if case_key(item) not in suite.cases:
+        if not selection.has_job(item):
             continue
-        maintenance = found.get(suite.case(item).platform.name)
+        maintenance = found.get(selection.case(item).platform.name)
         if maintenance is not None and maintenance.begins_s <= now_s < maintenance.ends_s:
             _skip(item, f"maintenance until {_time(maintenance.ends_s)}: reservation {maintenance.name}")
 

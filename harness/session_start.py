@@ -55,7 +55,7 @@ class SimultaneousStart(Exception):
 
 def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec], history: Path) -> dict[str, object]:
     """What another session needs to go on with this one: its tests, options, site, code and history."""
-    options = {name: value for name in KEPT if (value := config.getoption(name))}
+    options = {option.name: value for option in KEPT if (value := config.getoption(option.name))}
     archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
     plan: dict[str, object] = {"tests": list(jobs), "options": options, "code": sorted(archives)}
     plan["history"] = str(history)

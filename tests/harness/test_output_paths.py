@@ -148,14 +148,3 @@ def test_our_own_tests_take_a_warning_for_an_error(
     recwarn: pytest.WarningsRecorder, request: pytest.FixtureRequest
 ) -> None:
     assert "error" in request.config.getini("filterwarnings")
-
-
-def test_a_histogram_without_pygal_is_refused_before_anything_is_submitted(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pygal", None)  # as if it were not installed
-    project.job_test()
-    result = project.pytest("--benchmark-histogram=drawn")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--benchmark-histogram draws with pygal, which is not installed*pip install*"])
-    assert not project.jobs()

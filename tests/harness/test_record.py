@@ -107,14 +107,6 @@ def test_only_and_cprofile(project):
     project.pytest("--benchmark-only", "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
 
 
-def test_group_by_platform(project):
-    project.job_test()
-    project.platform("l40s", "max_running: 2")
-    result = project.pytest("-m", "l40s or local", "--benchmark-group-by=platform")
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*benchmark 'l40s'*", "*benchmark 'local'*"])
-
-
 @pytest.mark.parametrize("values", ["[]", "[float('nan')]", "[0.0]", "[1.0, -1.0]", "[float('inf')]"])
 def test_numbers_that_are_none_fail_the_test_and_lose_nothing_else(project, values):
     project.job_test(name="test_good.py")

@@ -489,42 +489,6 @@ def test_a_test_that_passes_and_records_nothing_is_named(project):
     result.stdout.fnmatch_lines(["test_mine.py::test_it*: nothing is recorded, since record(run) was not called"])
 
 
-PLUGINS = """
-def pytest_addoption(parser):
-    parser.addoption("--reruns", type=int)
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "flaky: of pytest-rerunfailures")
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "mark", "said"),
-    [
-        (["--reruns=2"], "", "*--reruns does nothing to jobs*`retries:` in a platform's file*"),
-        (["--timeout=3"], "", "*--timeout does nothing to jobs*`time_limit:` in a platform's file*"),
-        ([], "@pytest.mark.flaky(reruns=2)", "*flaky of test_mine.py::test_it*local-1x1cpu* does nothing to jobs*"),
-    ],
-)
-def test_reruns_and_timeouts_of_other_plugins_are_refused(project, words, mark, said):
-    project.job_test()
-    path = project.path / "test_mine.py"
-    path.write_text(path.read_text().replace("def test_it", f"{mark}\ndef test_it"))
-    project.write("plugins.py", PLUGINS)
-    project.pytester.syspathinsert()
-
-    result = project.pytest("-p", "plugins", *words)
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([said])
-    assert not project.jobs()
-
-
-def test_a_timeout_for_other_tests_is_none_of_ours(project):
-    project.write("test_other.py", "def test_other(): pass\n")
-    assert project.pytest("--timeout=3").ret == 0
-
-
 def test_garbage_is_collected_again_once_the_tests_are_known(project):
     project.write("test_gc.py", "import gc\n\ndef test_it():\n    assert gc.isenabled()\n")
     project.pytest_process("test_gc.py").assert_outcomes(passed=1)
