@@ -3,7 +3,6 @@ a job is submitted."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,21 +24,17 @@ def settle(config: pytest.Config) -> None:
         config._inicache["cache_dir"] = str(home / DEFAULT_CACHE)
 
 
-def refuse_unwritable(config: pytest.Config, runs: Path) -> None:
-    """Try every place that results will be written to. Raises UsageError with the first that cannot be."""
-    _try_folder(runs, "--runs-dir", "the evidence of jobs")
-    storage = str(config.getoption("benchmark_storage", None) or "").removeprefix("file://")
-    saves = config.getoption("benchmark_save", None) or config.getoption("benchmark_autosave", None)
-    if saves and "://" not in storage:
-        _try_folder(Path(storage), "--benchmark-storage", "saved numbers")
-    table = config.getoption("benchmark_json", None)
-    if table:
-        try_file(Path(table), "--benchmark-json")
-    report = config.getoption("xmlpath", None)
-    if report:
-        path = Path(os.path.expandvars(report)).expanduser()
-        _try_folder(path.parent, "--junitxml", "the report")
-        try_file(path, "--junitxml")
+def refuse_unwritable(runs: Path) -> None:
+    """Try the folder of the runs. Raises UsageError if it cannot be written.
+
+    Files of pytest and of its other plugins are not tried: `--resume` writes them, if they could not be written.
+    """
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=runs, prefix=".try.") as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise unwritable(runs, error) from None
 
 
 def without_reference(config: pytest.Config, tests: Sequence[str]) -> list[str]:
@@ -64,22 +59,11 @@ def without_reference(config: pytest.Config, tests: Sequence[str]) -> list[str]:
     return unchecked
 
 
-def _try_folder(folder: Path, option: str, what: str) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".try.") as file:
-            file.write(bytes(4096))
-    except OSError as error:
-        raise unwritable(folder, error, option, what) from None
-
-
-def unwritable(
-    folder: Path, error: OSError, option: str = "--runs-dir", what: str = "the evidence of jobs"
-) -> pytest.UsageError:
-    """The error for a folder in which results have no place."""
-    why = error.strerror or error
+def unwritable(runs: Path, error: OSError) -> pytest.UsageError:
+    """The error for a folder in which the evidence of jobs has no place."""
     return pytest.UsageError(
-        f"{folder}: {what} cannot be written there ({why}), so nothing was submitted; {option} names another place"
+        f"{runs}: the evidence of jobs cannot be written there ({error.strerror or error}), so nothing was submitted; "
+        "--runs-dir names another place"
     )
 
 

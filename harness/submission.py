@@ -165,7 +165,7 @@ def _refuse_useless(config: pytest.Config, options: Options, tests: list[str], c
     unchecked = output_paths.without_reference(config, tests)
     if unchecked:
         console.problem(f"not compared, as there is no earlier number: {', '.join(unchecked)}")
-    output_paths.refuse_unwritable(config, options.runs)
+    output_paths.refuse_unwritable(options.runs)
 
 
 def _history_entries(inputs: Inputs) -> HistoryEntries:
