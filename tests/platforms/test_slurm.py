@@ -808,7 +808,7 @@ def test_the_account_is_read_as_sbatch_reads_it() -> None:
         ("--switches=1 --mem=4G", [("--switches", "1"), ("--mem", "4G")]),
         ("--mem 4G -n3 -N 2", [("--mem", "4G"), ("--ntasks", "3"), ("--nodes", "2")]),
         ("-Hn3 --exclusive --nice=5", [("--hold", None), ("--ntasks", "3"), ("--exclusive", None), ("--nice", "5")]),
-        ("--partition=p --comment '--mem=1' # --time=1", [("--partition", "p"), ("--comment", "--mem=1")]),
+        ("--partition=p --comment 'mem=1 ' # --time=1", [("--partition", "p"), ("--comment", "mem=1 ")]),
         ("--of-a-plugin=x", [("--of-a-plugin", "x")]),
     ],
 )

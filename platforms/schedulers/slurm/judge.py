@@ -393,17 +393,9 @@ def _correct_by_steps(end: _End, steps: Sequence[JobRow], errors: LogErrors) -> 
     launched_by_srun = [step for step in steps if step.id.rpartition(".")[2].isdigit()]  # not `batch`, `extern`
     failed_steps = [step for step in launched_by_srun if step.state != "COMPLETED" and not step.live]
 
-    for step in steps:
-        if step.state == "OUT_OF_MEMORY":
-            reason = errors.most_telling or f"Slurm says so of step {step.id}"
-            return replace(end, state=State.OUT_OF_MEMORY, reason=reason)
-    if errors.out_of_memory and (failed_steps or not steps or not succeeded):
-        return replace(end, state=State.OUT_OF_MEMORY, reason=errors.most_telling)
-    if errors.no_command and not succeeded:
-        return replace(end, state=State.NOT_STARTABLE, reason=errors.no_command)
-    if errors.step_refused and succeeded:  # accounting has no row of a step that was refused
-        return replace(end, state=State.NOT_STARTABLE, reason=errors.step_refused)
-
+    cause = _cause_beside_exit_codes(succeeded, steps, failed_steps, errors)
+    if cause is not None:
+        return replace(end, state=cause.state, reason=cause.reason)
     if (errors.task_failed or errors.stopped) and succeeded and not steps:
         exit_code = errors.exit_code
         state = State.EXITED if exit_code is None else state_of_exit(exit_code, speaks_wire=False)
@@ -423,6 +415,22 @@ def _correct_by_steps(end: _End, steps: Sequence[JobRow], errors: LogErrors) -> 
         or f"step {culprit.id} ended {culprit.state} with exit code {culprit.exit_code}, the job with {end.exit_code}"
     )
     return _End(state_of_exit(exit_code, speaks_wire=False), reason, exit_code)
+
+
+def _cause_beside_exit_codes(
+    succeeded: bool, steps: Sequence[JobRow], failed_steps: Sequence[JobRow], errors: LogErrors
+) -> _End | None:
+    """Memory, a command that is not there, a step that was refused: no exit code says these."""
+    for step in steps:
+        if step.state == "OUT_OF_MEMORY":
+            return _End(State.OUT_OF_MEMORY, errors.most_telling or f"Slurm says so of step {step.id}")
+    if errors.out_of_memory and (failed_steps or not steps or not succeeded):
+        return _End(State.OUT_OF_MEMORY, errors.most_telling)
+    if errors.no_command and not succeeded:
+        return _End(State.NOT_STARTABLE, errors.no_command)
+    if errors.step_refused and succeeded:  # accounting has no row of a step that was refused
+        return _End(State.NOT_STARTABLE, errors.step_refused)
+    return None
 
 
 def _first_culprit(failed_steps: Sequence[JobRow], succeeded: bool) -> JobRow | None:
