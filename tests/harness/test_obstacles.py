@@ -145,9 +145,8 @@ def test_on_a_machine_that_has_ended_nothing_can_be_tried(project):
     path.write_text(f"until: 2020-01-31\n{path.read_text()}")
     result = project.pytest("-m", "old", "--try-unsupported")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    said = "*none of the chosen tests is one on a machine that is in service. With --dry-run their jobs are shown. *"
+    said = "*none of the chosen tests is one on a machine that is in service. With --dry-run their jobs are shown"
     result.stderr.fnmatch_lines([said])
-    result.stderr.no_fnmatch_line("*old (resnet50)*")
     assert not project.jobs()
 
 
