@@ -1,10 +1,8 @@
-"""Where a session writes. A folder that cannot be written, and a comparison without earlier numbers, are refused before
-a job is submitted."""
+"""Where a session writes. A folder that cannot be written is refused before a job is submitted."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,28 +33,6 @@ def refuse_unwritable(runs: Path) -> None:
             file.write(bytes(4096))
     except OSError as error:
         raise unwritable(runs, error) from None
-
-
-def without_reference(config: pytest.Config, tests: Sequence[str]) -> list[str]:
-    """The tests that --benchmark-compare-fail has no earlier numbers for.
-
-    Raises UsageError where it has none for any of them: its verdict would say nothing about the machine.
-    """
-    session = getattr(config, "_benchmarksession", None)
-    if session is None or not config.getoption("benchmark_compare_fail"):
-        return []
-    if not config.getoption("benchmark_compare"):
-        raise pytest.UsageError(
-            "--benchmark-compare-fail compares with what --benchmark-compare names: give both. Nothing was submitted"
-        )
-    known = {test for numbers in session.compared_mapping.values() for test in numbers}
-    unchecked = [test for test in tests if test not in known]
-    if len(unchecked) == len(tests):
-        raise pytest.UsageError(
-            f"--benchmark-compare-fail: {session.storage} has no earlier numbers of these tests, so nothing was "
-            f"submitted. The first are saved with --benchmark-autosave and without both --benchmark-compare options"
-        )
-    return unchecked
 
 
 def unwritable(runs: Path, error: OSError) -> pytest.UsageError:

@@ -27,7 +27,6 @@ from reporting.history.place import refuse_missing
 if TYPE_CHECKING:
     from harness.confirmations import Confirmations
     from harness.inputs import Inputs
-    from harness.options import Options
     from harness.selection import Selection
     from harness.session_start import StartedSession
     from harness.suite import Suite
@@ -50,7 +49,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     if not chosen:
         yield
         return
-    _refuse_useless(config, options, [item.nodeid for item in chosen], console)
+    output_paths.refuse_unwritable(options.runs)
     entries = _history_entries(inputs)
     factory = JobFactory(suite.selection, chosen, run_id)
     factory.leave_out_refused()
@@ -158,14 +157,6 @@ def will_run(item: pytest.Item) -> bool:
         return False
     xfail = evaluate_xfail_marks(item)
     return xfail is None or xfail.run
-
-
-def _refuse_useless(config: pytest.Config, options: Options, tests: list[str], console: Console) -> None:
-    """Raise UsageError where the jobs' results could not be written, or not be compared as --benchmark-compare asks."""
-    unchecked = output_paths.without_reference(config, tests)
-    if unchecked:
-        console.problem(f"not compared, as there is no earlier number: {', '.join(unchecked)}")
-    output_paths.refuse_unwritable(options.runs)
 
 
 def _history_entries(inputs: Inputs) -> HistoryEntries:
