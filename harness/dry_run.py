@@ -14,6 +14,7 @@ from harness.console import Console
 from harness.inputs import Inputs
 from harness.job_factory import JobFactory
 from harness.selection import Selection
+from harness.wording import counted
 from platforms import schedulers
 from platforms.config.schema import Platform
 from platforms.job import BenchError, ConfigError, JobSpec, RefusedError, describe_error
@@ -42,7 +43,7 @@ def dry_run(selection: Selection, items: list[pytest.Item], console: Console) ->
     for item in items:
         if item.nodeid in jobs:
             shown.job(item, selection.case(item), jobs[item.nodeid])
-    count = "1 job" if shown.rendered == 1 else f"{shown.rendered} jobs"
+    count = counted(shown.rendered, "job")
     skipped_too = f" ({shown.skipped} of them would be skipped)" if shown.skipped else ""
     without = len(jobs) - shown.rendered
     without_script = f", {without} without a script" if without else ""

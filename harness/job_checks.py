@@ -12,6 +12,7 @@ import pytest
 
 from harness import cases
 from harness.inputs import Inputs
+from harness.wording import counted
 from platforms.config.schema import Platform
 from platforms.job import DEVICE_UNITS, JobSpec
 
@@ -31,7 +32,7 @@ def cost_line(inputs: Inputs, jobs: Sequence[JobSpec], most_h: float) -> str | N
     Raises UsageError if the jobs are above the site's max_device_hours.
     """
     away = [spec for spec in jobs if spec.platform != cases.HOME]
-    count = "1 job" if len(away) == 1 else f"{len(away)} jobs"
+    count = counted(len(away), "job")
     hours = sum(spec.device_hours for spec in away)
     allowed = inputs.site.max_device_hours
     if allowed is not None and hours > allowed:

@@ -13,6 +13,7 @@ import pytest
 from _pytest.skipping import evaluate_skip_marks
 
 from harness.selection import Selection
+from harness.wording import counted
 from platforms.config.schema import Platform
 from platforms.job import BenchError, JobSpec
 from platforms.rundir.accepted_runs import FOLDER
@@ -43,7 +44,7 @@ def skip_paused(selection: Selection, items: Sequence[pytest.Item], today: datet
 
 
 def _paused_line(pause: Pause, count: int) -> str:
-    tests = "1 test" if count == 1 else f"{count} tests"
+    tests = counted(count, "test")
     return f"paused until {pause.until}: {pause.name}: {pause.reason} ({pause.author.by}): {tests} skipped"
 
 

@@ -13,6 +13,7 @@ from harness.collection import TestFiles
 from harness.naming import WANTED
 from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.session_start import TESTS_PER_LINE, has_result, refuse_archived
+from harness.wording import first_of
 from platforms.job import RefusedError
 from platforms.rundir import job_folder, session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
@@ -83,9 +84,7 @@ def _options_of(run: Path, sessions: Sequence[SessionRecord]) -> Mapping[str, ob
 
 
 def _not_here(run_id: str, tests: Collection[str]) -> str:
-    names = ", ".join(sorted(tests)[:TESTS_PER_LINE])
-    if len(tests) > TESTS_PER_LINE:
-        names += ", …"
+    names = first_of(sorted(tests), TESTS_PER_LINE)
     return (
         f"not in this checkout, with this site: {len(tests)} of run {run_id}'s tests: {names}. Was it another --site, "
         f"or are they renamed? `python -m platforms cancel {run_id}` ends the jobs of those without a result"

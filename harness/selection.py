@@ -15,6 +15,7 @@ import pytest
 from harness import cases, naming, obstacles
 from harness.cases import HOME, Case
 from harness.inputs import Inputs
+from harness.wording import counted
 from platforms import checkout
 from platforms.config.schema import Platform
 
@@ -197,7 +198,7 @@ class Selection:
         if self._not_here:
             return [self._not_here, *lines]
         if self._on_several_nodes:
-            tests = "1 test" if self._on_several_nodes == 1 else f"{self._on_several_nodes} tests"
+            tests = counted(self._on_several_nodes, "test")
             lines.append(f"left out: {tests} on several nodes: they say nothing of one node")
         if self._left_out and not self.inputs.options.platforms:
             names = sorted(self._left_out)

@@ -15,6 +15,7 @@ from harness.console import Console
 from harness.progress_lines import describe
 from harness.running import Running
 from harness.session_start import StartedSession
+from harness.wording import counted, first_of
 from platforms.rundir import session_history
 from platforms.rundir.session_journal import TakenOver
 from platforms.runner import Job, Runner
@@ -81,7 +82,8 @@ def _release_jobs(running: Running, started: StartedSession, console: Console, *
     abandoned = [job for job in runner.jobs if job.spec.test not in unseen and not job.done and job.error is None]
     if abandoned and detach:
         with contextlib.suppress(OSError):  # there may be no terminal any more
-            console.problem(f"{_count(abandoned)} without a session from now on: {running.again} goes on with them")
+            jobs = counted(len(abandoned), "unfinished job")
+            console.problem(f"{jobs} without a session from now on: {running.again} goes on with them")
     elif abandoned:
         _cancel(runner, abandoned, console)
     if unseen:
@@ -109,12 +111,10 @@ def _unseen_tests(runner: Runner, started: StartedSession) -> set[str]:
 
 
 def _cancel(runner: Runner, jobs: Sequence[Job], console: Console) -> None:
-    names = ", ".join(job.spec.name for job in jobs[:JOBS_PER_LINE])
-    if len(jobs) > JOBS_PER_LINE:
-        names += ", …"
+    names = first_of([job.spec.name for job in jobs], JOBS_PER_LINE)
     try:
         with contextlib.suppress(OSError):  # without a terminal the jobs are cancelled all the same
-            console.line(f"cancelling {_count(jobs)}: {names}")
+            console.line(f"cancelling {counted(len(jobs), 'unfinished job')}: {names}")
         left = runner.cancel(jobs)
     except KeyboardInterrupt:
         console.problem(f"run {runner.run_id}: interrupted while its jobs were cancelled; these may still run:")
@@ -128,7 +128,3 @@ def _list(jobs: Sequence[Job], console: Console) -> None:
     for job in jobs:
         lines = [f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]
         console.problem("\n".join(lines))
-
-
-def _count(jobs: Sequence[Job]) -> str:
-    return "1 unfinished job" if len(jobs) == 1 else f"{len(jobs)} unfinished jobs"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.options import KEPT, Options
+from harness.wording import first_of
 from platforms.job import JobSpec
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import Attempt, SessionRecord
@@ -191,9 +192,7 @@ def _left_elsewhere(
 
 
 def _carried_notice(options: Options, run_id: str, carried: Sequence[str]) -> str:
-    tests = ", ".join(carried[:TESTS_PER_LINE])
-    if len(carried) > TESTS_PER_LINE:
-        tests += ", …"
+    tests = first_of(carried, TESTS_PER_LINE)
     return (
         f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {options.again(run_id)} goes on "
         f"with them, python -m platforms cancel {run_id}{options.typed_places} ends them"

@@ -19,6 +19,7 @@ from harness.plans.confirmed import Confirmed
 from harness.running import Running, RunningTest
 from harness.session_end import ended_properly
 from harness.trials import Trials
+from harness.wording import counted
 from platforms.job import RefusedError
 from platforms.runner import Runner
 from platforms.schedulers import Maintenance
@@ -103,7 +104,7 @@ def _begin(running: Running, started: StartedSession, factory: JobFactory, conso
     trials.add_tests({test: factory.plan(test) for test in jobs})
     for test in jobs:
         running.tests[test] = RunningTest(trials.main_job(test))
-    count = "1 job" if len(runner.jobs) == 1 else f"{len(runner.jobs)} jobs"
+    count = counted(len(runner.jobs), "job")
     console.line(f"run {runner.run_id}: {count}, evidence in {options.runs / runner.run_id}")
     for notice in started.notices:
         console.line(notice)
