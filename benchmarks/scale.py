@@ -36,7 +36,8 @@ from platforms.job import JobSpec, Layout, job_name, run_label
 from platforms.rundir.session_history import DONE
 from platforms.rundir.session_journal import Journal
 from platforms.runner import Job, Runner
-from platforms.runner.workers import InlinePool, WorkerPool
+from platforms.runner.workers import WorkerPool
+from tests.inline_pool import InlinePool
 
 ROOT = Path(__file__).resolve().parents[1]
 POLL_S = 10.0

@@ -6,7 +6,6 @@ The main thread calls everything here; only the tasks themselves run on a worker
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -117,27 +116,3 @@ class _ThreadWorker:
             task = None  # do not keep it alive while waiting
             self._task = None
             self._ended.put(None)
-
-
-class InlinePool:
-    """Runs each task on the thread that starts it, so that everything happens in the same order every time."""
-
-    busy = False
-
-    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        self.rest = sleep
-
-    def worker(self, name: str) -> Worker:
-        return self
-
-    def start(self, task: Task) -> None:
-        task()
-
-    def nudge(self) -> None:
-        """No task is ever pending."""
-
-    def take_crash(self) -> None:
-        """A task raises where it is started."""
-
-    def stop(self) -> None:
-        """There is no thread."""

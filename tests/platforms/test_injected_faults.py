@@ -41,7 +41,7 @@ from platforms.job import (
 )
 from platforms.rundir import session_history
 from platforms.runner import Job, Runner
-from platforms.runner.workers import InlinePool
+from tests.inline_pool import InlinePool
 
 LAYOUT = Layout(1, 1, "cpu")
 FAR = Platform(name="far", source=Path("far.yaml"), scheduler="scripted", max_running=2, poll_s=10)

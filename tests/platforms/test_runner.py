@@ -45,7 +45,8 @@ from platforms.runner import Job, Runner, messages
 from platforms.runner.deadlines import AWAY_S, GRACE_S
 from platforms.runner.finalizer import LOG_S
 from platforms.runner.runner import ANSWER_S
-from platforms.runner.workers import InlinePool, ThreadPool
+from platforms.runner.workers import ThreadPool
+from tests.inline_pool import InlinePool
 
 LAYOUT = Layout(1, 1, "cpu")
 PATIENCE_S = 60.0
