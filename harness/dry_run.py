@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks
@@ -30,7 +29,7 @@ def dry_run(selection: Selection, items: list[pytest.Item], console: Console) ->
     pauses.skip_paused(selection, items, datetime.date.today())  # which is said below, at each test
     inputs = selection.inputs
     if inputs.options.ask_server:
-        pauses.skip_maintained(selection, items, pauses.maintenances(selection, items), time.time())
+        pauses.skip_maintained(selection, items)
     job_tests = [item for item in items if selection.has_job(item)]
     factory = JobFactory(selection, job_tests, inputs.options.new_run_id())
     factory.leave_out_refused()

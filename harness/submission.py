@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,11 @@ from harness.trials import Trials
 from harness.wording import counted
 from platforms.job import RefusedError
 from platforms.runner import Runner
-from platforms.schedulers import Maintenance
 from reporting.history.place import refuse_missing
 
 if TYPE_CHECKING:
     from harness.confirmations import Confirmations
     from harness.inputs import Inputs
-    from harness.selection import Selection
     from harness.session_start import StartedSession
     from harness.suite import Suite
 
@@ -45,7 +43,10 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     inputs = suite.inputs
     options = inputs.options
     run_id = options.new_run_id()
-    maintenances = _skip_what_must_not_run(suite.selection, items, console)
+    if not options.resume:  # a resumed run goes on with the jobs that it has
+        for line in pauses.skip_paused(suite.selection, items, datetime.date.today()):
+            console.problem(line)
+        pauses.skip_maintained(suite.selection, items)
     chosen = [item for item in items if suite.selection.has_job(item) and will_run(item)]
     if not chosen:
         yield
@@ -60,8 +61,6 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     cost = job_checks.cost_line(inputs, factory.all_first_jobs(), factory.most_device_hours())
     if cost:
         console.line(cost)
-    for line in pauses.coming_lines(jobs.values(), maintenances, time.time()):
-        console.line(line)
     if not jobs:
         yield
         return
@@ -134,22 +133,6 @@ def _look_back(running: Running, console: Console) -> None:
     if len(killed) > KILLED_RUNS:
         shows_all = f"python -m platforms jobs{options.typed_places}"
         console.problem(f"and {len(killed) - KILLED_RUNS} earlier ones: {shows_all}")
-
-
-def _skip_what_must_not_run(
-    selection: Selection, items: list[pytest.Item], console: Console
-) -> Mapping[str, Maintenance]:
-    """Mark the tests that are paused or under maintenance. Returns the maintenances that platforms know of.
-
-    A resumed run goes on with the jobs that it has, so nothing is marked.
-    """
-    if selection.inputs.options.resume:
-        return {}
-    for line in pauses.skip_paused(selection, items, datetime.date.today()):
-        console.problem(line)
-    found = pauses.maintenances(selection, items)
-    pauses.skip_maintained(selection, items, found, time.time())
-    return found
 
 
 def will_run(item: pytest.Item) -> bool:
