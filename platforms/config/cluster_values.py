@@ -56,9 +56,6 @@ _SUITE_LABELS = ("hpc-ml-bench/", "app.kubernetes.io/managed-by")  # platforms/s
 _LONGEST_LABEL = 63
 _LONGEST_NAME = 253
 _MOST_USER = (1 << 31) - 1
-_HOST = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:\d))(?::\d+)?"
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]+)?", re.ASCII)
 
 
 def _cluster_name(value: str) -> str:
@@ -108,14 +105,6 @@ def _path(value: str, whose: str) -> str:
     return value.rstrip("/") or "/"
 
 
-def check_image(value: str) -> str:
-    """Return the name of an image of Kubernetes. Raises ValueError for any other text."""
-    if not is_open(value) and not _IMAGE.fullmatch(value):
-        cure = "registry.example/name:tag or name@sha256:…, in small letters; a registry has a dot or a port"
-        raise ValueError(f"{value!r} is no image (write {cure})")
-    return value
-
-
 def _amount(value: str) -> str:
     if not value.startswith("<") and quantity_of(value) == 0:
         raise ValueError(f"{value!r} is nothing (write how much, or remove the line)")
@@ -137,7 +126,6 @@ LabelValue = Annotated[str, BeforeValidator(text_of), AfterValidator(_label_valu
 Labels = Annotated[Mapping[LabelKey, LabelValue], AfterValidator(_site_labels)]
 PodPath = Annotated[str, BeforeValidator(text_of), AfterValidator(_pod_path), SCALAR]
 NodePath = Annotated[str, BeforeValidator(text_of), AfterValidator(_node_path), SCALAR]
-Image = Annotated[str, BeforeValidator(text_of), AfterValidator(check_image), SCALAR]
 Amount = Annotated[Quantity, AfterValidator(_amount)]
 User = Annotated[
     int,

@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from platforms.config.cluster_values import (
     Amount,
     ClusterName,
-    Image,
     LabelKey,
     Labels,
     LabelValue,
@@ -167,7 +166,7 @@ class KubernetesKeys(BaseModel):
         default=None, description="which of k8s_templates/; default: job, on several nodes indexed_job"
     )
     manifest: Filled | None = Field(default=None, description="the site's own manifest instead, beside this file")
-    image: Image | None = Field(default=None, description="the container's image, best with its digest: name@sha256:…")
+    image: Filled | None = Field(default=None, description="the container's image, best with its digest: name@sha256:…")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="when the image is pulled; default: the cluster's, Always for the tag latest"
     )
@@ -229,21 +228,6 @@ class KubernetesKeys(BaseModel):
         for name in ("cpu", "memory", "shm"):
             if getattr(self, name) is not None and getattr(self, f"{name}_per_device") is not None:
                 raise ValueError(f"needs {name} or {name}_per_device, not both")
-        return self
-
-    @model_validator(mode="after")
-    def _mounts(self) -> KubernetesKeys:
-        mounted: dict[str, str] = {}
-        if self.shm or self.shm_per_device:
-            mounted["/dev/shm"] = "shm:"
-        for number, volume in enumerate(self.volumes):
-            if volume.mount in mounted:
-                raise ValueError(
-                    f"volumes[{number}].mount: {volume.mount} has {mounted[volume.mount]} already (keep one)"
-                )
-            if volume.mount.startswith("/hpc-ml-bench/"):
-                raise ValueError(f"volumes[{number}].mount: {volume.mount} is for our own code and work (name another)")
-            mounted[volume.mount] = f"volumes[{number}]"
         return self
 
     def share(self, name: Literal["cpu", "memory", "shm"], devices: int) -> str | None:
