@@ -1,7 +1,7 @@
 """Reads the options of #SBATCH lines: several in a line, in long or in short form.
 
-An abbreviation such as `--part` stays as it is, although sbatch takes it: the list of sbatch's options grows with its
-versions. The short options are those of sbatch's manual, Slurm 20.11 to 24.11.
+An abbreviation such as `--part` stays as it is: the list of sbatch's options grows with its versions. The short
+options are those of sbatch's manual, Slurm 20.11 to 24.11.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def parse_options(line: str) -> list[SbatchOption]:
 
 
 def last_value(name: str, lines: Iterable[str]) -> str | None:
-    """Return the value of an option in lines of options. The last one counts; None if there is none."""
+    """Return the value of an option in lines of options, also abbreviated. The last one counts; None: there is none."""
     value = None
     for line in lines:
         for option in parse_options(line):
-            if option.name == name:
+            if name.startswith(option.name):  # sbatch refuses an abbreviation that fits several options
                 value = option.value
     return value
 

@@ -760,7 +760,7 @@ def test_a_second_start_is_refused(tmp_path: Path) -> None:
         ((), (), None), ((), ("cn1",), "cn1"), (("--exclude=cn[2-3],gpu1",), (), None),
         (("--exclude=cn[2-3],gpu1",), ("cn1", "cn4"), "cn[2-3],gpu1,cn1,cn4"),
         (("--exclude cn2",), ("cn1",), "cn2,cn1"),
-        (("-x cn2",), ("cn1",), "cn2,cn1"), (("-xcn2",), ("cn1",), "cn2,cn1"),
+        (("-x cn2",), ("cn1",), "cn2,cn1"), (("-xcn2",), ("cn1",), "cn2,cn1"), (("--exclud=cn2",), ("cn1",), "cn2,cn1"),
         (("--hold -x 'cn2' # slow",), ("cn1",), "cn2,cn1"), (("-x cn2", "--exclude=cn3"), ("cn1",), "cn3,cn1"),
         (("--exclusive",), ("cn1",), "cn1"), (("--exclude=/etc/slow_nodes",), ("cn1",), None),
     ],
@@ -786,7 +786,7 @@ def test_the_node_that_failed_a_job_with_several_is_excluded() -> None:
 
 
 def test_the_account_is_read_as_sbatch_reads_it() -> None:
-    said = ["--nodes=1 -A one", "--account two", "--acctg-freq=30", "--wait", "--comment='-- -A'", "--wckey=k"]
+    said = ["--nodes=1 -A one", "--acco two", "--acctg-freq=30", "--wait", "--comment='-- -A'", "--wckey=k"]
     found = [sbatch_options.last_value(name, said) for name in ("--account", "--wckey", "--exclude")]
     assert found == ["two", "k", None]
     assert sbatch_options.last_value("--account", ["--comment='"]) is None
