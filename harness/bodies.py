@@ -15,72 +15,66 @@ import pytest
 from harness import outcome, record
 from harness.console import Console
 from harness.record import Recording
-from harness.suite import Suite
+from harness.running import Running
 from platforms.job import Role, StillPending
 from platforms.runner import Job
 
 
-def finish(suite: Suite, item: pytest.Item, console: Console) -> None:
+def finish(running: Running, item: pytest.Item, console: Console) -> None:
     """After the body of a test has passed: keep what it has recorded, of all of the test's jobs, and judge it."""
     run_of_main_job = record.recorded_run(item)
     if run_of_main_job is None:
-        suite.unrecorded.append(item.nodeid)
+        running.tests[item.nodeid].is_unrecorded = True
         return
     record.save_recorded(run_of_main_job)
-    run_others(suite, item, console)
+    run_others(running, item, console)
     run = record.recorded_run(item)
     if run is None:  # of visits and checks
         record.hand_over_nothing(item)
     else:
-        suite.recorded[item.nodeid] = run
-        remark = record.remark(item)
-        if remark is not None:
-            suite.remarks[item.nodeid] = remark
-    suite.judge(item)
+        running.tests[item.nodeid].recorded = run
+        running.tests[item.nodeid].remark = record.remark(item)
+    running.judge(item)
     if run is not None:
         record.replay(item)
 
 
-def run_others(suite: Suite, item: pytest.Item, console: Console) -> None:
+def run_others(running: Running, item: pytest.Item, console: Console) -> None:
     """Wait for all further jobs of a test, and run its body for each that has measured well.
 
     The body has passed for the test's main job. What it says against another one stands in that job's result: the plan
     concludes what it means for the test.
     """
-    trials = suite.trials
-    assert trials is not None
-    assert suite.runner is not None
-    main = suite.jobs[item.nodeid]
+    trials = running.trials
+    main = running.tests[item.nodeid].job
     recordings = {main: record.take(item)}
     trials.body_ended(item.nodeid, main)
     while True:
         trials.ask(item.nodeid)
         if trials.is_live(item.nodeid):
-            with _terminal_free(item), console.waiting(suite.runner.jobs):
-                trials.wait(item.nodeid, console.tick, suite.deadline)
-        _skip_if_pending(suite, item)
+            with _terminal_free(item), console.waiting(running.runner.jobs):
+                trials.wait(item.nodeid, console.tick, running.deadline)
+        _skip_if_pending(running, item)
         jobs = trials.jobs_without_body(item.nodeid)
         if not jobs:
             break
         for job in jobs:
-            recordings[job] = _run_body(suite, item, job)
+            recordings[job] = _run_body(running, item, job)
     measured = [recording for job, recording in recordings.items() if job.spec.trial.role is Role.MEASURE]
     record.put(item, record.joined([recording for recording in measured if recording is not None]))
 
 
-def _skip_if_pending(suite: Suite, item: pytest.Item) -> None:
+def _skip_if_pending(running: Running, item: pytest.Item) -> None:
     """Skip a test as PENDING if the session has stopped waiting for one of its jobs. --resume runs its body again."""
-    assert suite.trials is not None
-    job = suite.trials.main_job(item.nodeid)
+    job = running.trials.main_job(item.nodeid)
     if isinstance(job.error, StillPending):
-        suite.jobs[item.nodeid] = job
+        running.tests[item.nodeid].job = job
         record.hand_over_nothing(item)
         outcome.run_or_raise(job)
 
 
-def _run_body(suite: Suite, item: pytest.Item, job: Job) -> Recording | None:
+def _run_body(running: Running, item: pytest.Item, job: Job) -> Recording | None:
     """Run the body for a job. Returns what it has recorded; None if it has failed, or has recorded nothing."""
-    assert suite.trials is not None
     _refuse_own_fixtures(item)
     funcargs: dict[str, Any] = getattr(item, "funcargs", {})
     funcargs["run"] = job.run
@@ -95,7 +89,7 @@ def _run_body(suite: Suite, item: pytest.Item, job: Job) -> Recording | None:
     recording = record.take(item)
     if error is None and recording is None:
         error = "nothing is recorded, since record(run) was not called"
-    suite.trials.body_ended(item.nodeid, job, error)
+    running.trials.body_ended(item.nodeid, job, error)
     return None if error else recording
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.select import WANTED
+from harness.naming import WANTED
 
 SITE = "site"
 

@@ -45,6 +45,9 @@ class Confirmations:
         platforms: of each test whose runs are confirmed.
         begun_jobs: the keys of jobs that earlier sessions of the run have begun.
         say: shows a line in the terminal.
+
+    Attributes:
+        judging: the gate.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Confirmations:
         begun_jobs: Collection[str],
         say: Callable[[str], None],
     ) -> None:
-        self._judging = judging
+        self.judging = judging
         self._trials = trials
         self._platforms = platforms
         self._begun_jobs = begun_jobs
@@ -156,10 +159,10 @@ class Confirmations:
         if known is None or known.envelope is not envelope:
             suspects = {
                 metric: verdict.suspect
-                for metric, verdict in self._judging.look(envelope).items()
+                for metric, verdict in self.judging.look(envelope).items()
                 if verdict.suspect is not None
             }
-            known = _Judged(envelope, suspects, self._judging.metrics_before(envelope) - envelope.metrics.keys())
+            known = _Judged(envelope, suspects, self.judging.metrics_before(envelope) - envelope.metrics.keys())
             self._judged[test] = known
         return known
 

@@ -13,13 +13,14 @@ from platforms.job import Run
 @pytest.fixture
 def platform(request: pytest.FixtureRequest) -> Platform:
     """The platform that this test runs on: platforms/<name>.yaml, with what its benchmark needs otherwise."""
-    return suite_of(request.config).platform(request.node)
+    return suite_of(request.config).selection.platform(request.node)
 
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, platform: Platform) -> Run | None:
     """What the test's job measured. The job was submitted and waited for before this test began."""
-    return suite_of(request.config).run(request.node)
+    running = suite_of(request.config).running
+    return None if running is None else running.run(request.node)  # --setup-only: fixtures run, jobs do not
 
 
 @pytest.fixture

@@ -103,14 +103,7 @@ class HistoryEntries:
                 continue
             with self._errors_kept():
                 spec = job.spec
-                run = Run(
-                    name=spec.name,
-                    test=spec.test,
-                    platform=spec.platform,
-                    benchmark=spec.benchmark,
-                    layout=str(spec.layout),
-                    status=job.status,
-                )
+                run = spec.named(Run(status=job.status))
                 content = job_json.run_content(run, spec, job.job_id, job.queue_s, None)
                 folder = JobFolder(job.folder, job.attempt.number)
                 envelope = self._envelope(folder, content, Outcome.PENDING, Revision.PENDING)

@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from harness import select
-from harness.suite import Suite
+from harness import cases
+from harness.inputs import Inputs
+from harness.wording import counted
 from platforms.config.schema import Platform
 from platforms.job import DEVICE_UNITS, JobSpec
 
 CHECK_S = 60.0  # the time limit of a Python interpreter that parses one command line
 
-# The id of a job test begins like this: select.case_id.
+# The id of a job test begins like this: cases.case_id.
 JOB_TEST = re.compile(r"[^[]*\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b")
 
-# Options and marks of pytest-rerunfailures and pytest-timeout act on a test's body, and not on its job. What acts on
-# the job stands beside them.
-INSTEAD_OF_RERUNS = (
-    "`retries:` in a platform's file begins a job again that the machine failed, --lf runs failed tests once more"
-)
-INSTEAD_OF_TIMEOUTS = (
-    "a job's limit is `time_limit:` in a platform's file or workload(time_limit='30m') on a test, "
-    "--wait TIME bounds how long the session waits"
-)
-OPTIONS_WITHOUT_EFFECT = {
-    "--reruns": INSTEAD_OF_RERUNS,
-    "--force-reruns": INSTEAD_OF_RERUNS,
-    "--timeout": INSTEAD_OF_TIMEOUTS,
-}
-MARKS_WITHOUT_EFFECT = {"flaky": INSTEAD_OF_RERUNS, "timeout": INSTEAD_OF_TIMEOUTS}
 
-
-def cost_line(suite: Suite, jobs: Sequence[JobSpec], most_h: float) -> str | None:
+def cost_line(inputs: Inputs, jobs: Sequence[JobSpec], most_h: float) -> str | None:
     """One line on what jobs away from this machine may cost; None when all of them run here.
 
     Args:
@@ -47,14 +31,14 @@ def cost_line(suite: Suite, jobs: Sequence[JobSpec], most_h: float) -> str | Non
 
     Raises UsageError if the jobs are above the site's max_device_hours.
     """
-    away = [spec for spec in jobs if spec.platform != select.HOME]
-    count = "1 job" if len(away) == 1 else f"{len(away)} jobs"
+    away = [spec for spec in jobs if spec.platform != cases.HOME]
+    count = counted(len(away), "job")
     hours = sum(spec.device_hours for spec in away)
-    allowed = suite.site.max_device_hours
+    allowed = inputs.site.max_device_hours
     if allowed is not None and hours > allowed:
         raise pytest.UsageError(
             f"{count} may cost {hours:.1f} device-hours (devices x time limit); "
-            f"{suite.options.site / 'site.yaml'} says max_device_hours: {allowed:g}. Nothing was submitted. Select "
+            f"{inputs.options.site / 'site.yaml'} says max_device_hours: {allowed:g}. Nothing was submitted. Select "
             "fewer with -k, or raise the limit."
         )
     if not hours:
@@ -66,36 +50,25 @@ def cost_line(suite: Suite, jobs: Sequence[JobSpec], most_h: float) -> str | Non
     return line
 
 
-def refuse_incomplete(suite: Suite, jobs: Mapping[str, JobSpec]) -> None:
+def refuse_incomplete(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> None:
     """Raise UsageError for a platform with a `${site.…}` that has no value: its jobs would contain that text."""
     for name in dict.fromkeys(spec.platform for spec in jobs.values()):
-        missing = suite.platforms[name].missing
+        missing = inputs.platforms[name].missing
         if missing:
             values = ", ".join(f"{key}: …" for key in missing)
             raise pytest.UsageError(
                 f"{name}: {', '.join(missing)} not set, so nothing was submitted. Write `values: {{{values}}}` in "
-                f"{suite.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
-                f"{misspelled(missing, suite.site.values)}"
+                f"{inputs.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
             )
 
 
-def misspelled(missing: Sequence[str], values: Collection[str]) -> str:
-    """A hint at names in site.yaml that resemble the missing ones; empty when there are none."""
-    hint = ""
-    for key in missing:
-        similar = difflib.get_close_matches(key, values, n=1, cutoff=0.8)
-        if similar:
-            hint += f"; {similar[0]!r} stands there: did you mean {key!r}?"
-    return hint
-
-
-def refuse_untrainable(suite: Suite, jobs: Mapping[str, JobSpec], items: Sequence[pytest.Item]) -> None:
+def refuse_untrainable(inputs: Inputs, jobs: Mapping[str, JobSpec], items: Sequence[pytest.Item]) -> None:
     """Raise UsageError for a benchmark's job that models/ would refuse, after its wait in the queue."""
     for item in items:
         spec = jobs.get(item.nodeid)
         if spec is None:
             continue
-        reason = why_untrainable(suite.platforms[spec.platform], spec, item)
+        reason = why_untrainable(inputs.platforms[spec.platform], spec, item)
         if reason:
             others = ". Without --try-unsupported it is skipped, and the others run" if spec.unsupported else ""
             raise pytest.UsageError(f"{item.nodeid}: {reason}. Nothing was submitted{others}")
@@ -107,7 +80,7 @@ def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str
         return ""
     # We write the rest of the command line ourselves, so it needs the check only for a user's own arguments, and for
     # devices that cannot do all that our options and a platform's file may ask for.
-    mark = select.workload(item) or {}
+    mark = cases.workload(item) or {}
     has_own_arguments = spec.stack is not None or bool(platform.arguments) or "arguments" in mark
     if not has_own_arguments and not DEVICE_UNITS[spec.layout.unit].driven_together:
         return ""
@@ -124,24 +97,6 @@ def _command_line_error(spec: JobSpec) -> str:
     environ = {**os.environ, **spec.env}
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False, env=environ)
     return "" if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
-
-
-def refuse_without_effect(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Raise UsageError for options and marks of other plugins that would repeat or stop the body of a job test.
-
-    The body only reads what the job has measured.
-    """
-    for option, instead in OPTIONS_WITHOUT_EFFECT.items():
-        if config.getoption(option, None):
-            raise _without_effect(option, instead)
-    for item in items:
-        for mark, instead in MARKS_WITHOUT_EFFECT.items():
-            if item.get_closest_marker(mark) is not None:
-                raise _without_effect(f"@pytest.mark.{mark} of {item.nodeid}", instead)
-
-
-def _without_effect(cause: str, instead: str) -> pytest.UsageError:
-    return pytest.UsageError(f"{cause} does nothing to jobs, so nothing was submitted: leave it out; {instead}")
 
 
 def refuse_xdist(ids: Sequence[str]) -> None:

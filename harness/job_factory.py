@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
@@ -26,7 +26,7 @@ from platforms.schedulers import NodeState, backend_of
 
 if TYPE_CHECKING:
     from harness.node_visits import NodeVisits
-    from harness.suite import Suite
+    from harness.selection import Selection
     from platforms.config.schema import Platform
 
 REPEAT_START_LIMIT_S = 3600.0
@@ -36,12 +36,18 @@ FEW = 3  # with fewer its interval is very wide
 
 
 class JobFactory:
-    """Makes the plans and the jobs of these tests, in their order. It begins nothing."""
+    """Makes the plans and the jobs of these tests, in their order. It begins nothing.
 
-    def __init__(self, suite: Suite, items: Sequence[pytest.Item], run_id: str) -> None:
-        self._suite = suite
+    Attributes:
+        repeats: what is to be repeated of a test, since its run is suspect.
+    """
+
+    def __init__(self, selection: Selection, items: Sequence[pytest.Item], run_id: str) -> None:
+        self._selection = selection
+        self._inputs = selection.inputs
         self._items = {item.nodeid: item for item in items}
         self._run_id = run_id
+        self.repeats: Callable[[str], Sequence[TrialRequest]] = lambda test: []
         self._plans: dict[str, Plan] = {}
         self._warnings: list[str] = []
         self._idle: dict[str, tuple[str, ...]] = {}  # nodes, by platform
@@ -51,12 +57,12 @@ class JobFactory:
 
     def leave_out_refused(self) -> None:
         """Leave out each test whose own mistake keeps its job from being made: it is an error, and the others run."""
-        self._archive(self._suite.options.code)  # an error of this is no test's own
+        self._archive(self._inputs.options.code)  # an error of this is no test's own
         for test in list(self._items):
             try:
                 self.job(test, TrialRequest())
             except pytest.UsageError as error:
-                self._suite.refused[test] = str(error)
+                self._selection.refused[test] = str(error)
                 del self._items[test]
 
     def plan(self, test: str) -> Plan:
@@ -66,8 +72,8 @@ class JobFactory:
         return self._plans[test]
 
     def _new_plan(self, test: str) -> Plan:
-        options = self._suite.options.trials
-        size = self._suite.case(self._items[test]).layout.nodes
+        options = self._inputs.options.trials
+        size = self._selection.case(self._items[test]).layout.nodes
         if options.is_campaign:
             return self._campaign(test, size)
         if options.arms:
@@ -79,14 +85,14 @@ class JobFactory:
                 f"--nodes names {len(options.nodes)} nodes, and {test} runs on {size}: name {size}, or add --repeat "
                 f"{max(1, len(options.nodes) // size)} for a job on each of them"
             )
-        if options.nodes or self._suite.options.gate == "off":
+        if options.nodes or self._inputs.options.gate == "off":
             return Once(options.nodes)
-        platform = self._suite.case(self._items[test]).platform
-        return Confirmed(test, self._suite.repeats, has_one_node=backend_of(platform).is_one_machine)
+        platform = self._selection.case(self._items[test]).platform
+        return Confirmed(test, lambda test: self.repeats(test), has_one_node=backend_of(platform).is_one_machine)
 
     def _campaign(self, test: str, size: int) -> Plan:
         """The plan of a test in a campaign; in an upgrade, repeats on each treated and each control node."""
-        options = self._suite.options.trials
+        options = self._inputs.options.trials
         for name in ("nodes", "treated", "control"):
             _refuse_too_few(name, getattr(options, name), test, size)
         if options.treated:
@@ -97,7 +103,7 @@ class JobFactory:
             return Campaign(options.label, options.repeats * len(both), both, options.treated)
         nodes = options.nodes
         if not nodes and options.repeats > 1:
-            nodes = self._idle_nodes(self._suite.case(self._items[test]).platform)
+            nodes = self._idle_nodes(self._selection.case(self._items[test]).platform)
         return Campaign(options.label, options.repeats, places(nodes, size))
 
     def _warn_of_small_groups(self, least: int, size: int) -> None:
@@ -125,7 +131,7 @@ class JobFactory:
         """
         if platform.name not in self._idle:
             states: Sequence[NodeState] = ()
-            if not self._suite.options.dry_run:
+            if not self._inputs.options.dry_run:
                 with contextlib.suppress(BenchError):
                     states = backend_of(platform).nodes(platform)
             idle = tuple(node.name for node in states if node.state == "idle")
@@ -136,8 +142,8 @@ class JobFactory:
         """The plan of a test whose platform's stacks are compared. Raises UsageError for a stack that it has not."""
         from harness.plans.in_blocks import InBlocks  # imported here, as other sessions do without its arithmetic
 
-        options = self._suite.options.trials
-        platform = self._suite.case(self._items[test]).platform
+        options = self._inputs.options.trials
+        platform = self._selection.case(self._items[test]).platform
         arm_a, arm_b = options.arms
         try:
             for arm in options.arms:
@@ -153,12 +159,12 @@ class JobFactory:
 
         Blocks of one test on different nodes of --nodes run side by side.
         """
-        if not self._suite.options.trials.arms or not backend_of(platform).packs_nodes:
+        if not self._inputs.options.trials.arms or not backend_of(platform).packs_nodes:
             return platform
-        tests = [item for item in self._items.values() if self._suite.case(item).platform.name == platform.name]
+        tests = [item for item in self._items.values() if self._selection.case(item).platform.name == platform.name]
         most = 1
         if len(tests) == 1:
-            sets = places(self._suite.options.trials.nodes, self._suite.case(tests[0]).layout.nodes)
+            sets = places(self._inputs.options.trials.nodes, self._selection.case(tests[0]).layout.nodes)
             most = max(1, min(len(sets), platform.max_running))
         return platform.model_copy(update={"max_running": most})
 
@@ -168,12 +174,12 @@ class JobFactory:
         from harness.node_visits import NodeVisits  # it reads the history, which few sessions need before they submit
 
         jobs = {test: self.job(test, TrialRequest())[0] for test in self._items}
-        return NodeVisits(self._suite, next(iter(self._items.values())).config, jobs)
+        return NodeVisits(self._inputs, next(iter(self._items.values())).config, jobs)
 
     @property
     def notices(self) -> list[str]:
         """What a person should know of the choice of nodes, a line each."""
-        if self._items and self._suite.options.trials.single_nodes:
+        if self._items and self._inputs.options.trials.single_nodes:
             return self.visits.notices
         return self._warnings
 
@@ -183,7 +189,7 @@ class JobFactory:
 
     def each_stacks_jobs(self) -> list[dict[str, JobSpec]]:
         """A job of each test, by the test's id, for each stack that is compared; without --ab its first job."""
-        arms = self._suite.options.trials.arms
+        arms = self._inputs.options.trials.arms
         if not arms:
             return [self.first_jobs()]
         return [
@@ -205,17 +211,17 @@ class JobFactory:
         if (test, request) not in self._specs:
             self._specs[test, request] = self._spec(test, request)
         spec = self._specs[test, request]
-        return spec, self._with_room(self._suite.platforms[spec.platform])
+        return spec, self._with_room(self._inputs.platforms[spec.platform])
 
     def _spec(self, test: str, request: TrialRequest) -> JobSpec:
         item = self._items[test]
-        case = self._suite.case(item)
-        commit = self._suite.options.code
+        case = self._selection.case(item)
+        commit = self._inputs.options.code
         if request.stack is not None:
             case = replace(case, platform=case.platform.with_stack(request.stack))
             commit = self._commit_of_stack(case.platform) or commit
         spec = spec_of(item, case, self._run_id, self._archive(commit), item.config.rootpath, request)
-        spec = replace(spec, reservation=self._suite.options.trials.reservation)
+        spec = replace(spec, reservation=self._inputs.options.trials.reservation)
         if request.trial.role in (Role.CONFIRM, Role.PINNED):
             spec = replace(spec, start_limit_s=min(spec.start_limit_s, REPEAT_START_LIMIT_S))
         return spec
@@ -240,13 +246,13 @@ class JobFactory:
         return self._archives[commit]
 
     def _build(self, commit: str | None) -> Path:
-        folder = self._suite.options.runs / "archives"
+        folder = self._inputs.options.runs / "archives"
         try:
             if commit is None:
                 return code_archive.build(checkout.ROOT / "models", folder).path
             return code_archive.build_from_commit(checkout.ROOT, commit, folder).path
         except OSError as error:
-            raise output_paths.unwritable(self._suite.options.runs, error) from None
+            raise output_paths.unwritable(self._inputs.options.runs, error) from None
         except RefusedError as error:
             raise pytest.UsageError(f"--code, or `code:` of a stack: {error}") from None
 

@@ -19,10 +19,9 @@ from reporting.fleet.nodes import records_of
 from reporting.fleet.visits import VisitList, affordable, cost_of_visit_h, spent_h, visit_list
 from reporting.history import reader
 from reporting.history.nights import night_of
-from reporting.history.place import history_folder
 
 if TYPE_CHECKING:
-    from harness.suite import Suite
+    from harness.inputs import Inputs
     from platforms.config.schema import Platform
     from reporting.history.envelope import Envelope
 
@@ -41,25 +40,25 @@ class NodeVisits:
         notices: what a person should know of the choice, a line each.
     """
 
-    def __init__(self, suite: Suite, config: pytest.Config, jobs: Mapping[str, JobSpec]) -> None:
-        self._suite = suite
+    def __init__(self, inputs: Inputs, config: pytest.Config, jobs: Mapping[str, JobSpec]) -> None:
+        self._inputs = inputs
         self._config = config
         self._jobs = jobs
         self._platform = self._only_platform()
         problems: list[str] = []
-        self._past = runs_of_platform(suite, config, self._platform.name, problems)
+        self._past = runs_of_platform(inputs, self._platform.name, problems)
         self.notices = [f"warning: {problem}" for problem in problems]
         self._chosen: VisitList | None = None
 
     def plan(self, test: str) -> EachNode:
         """The plan of a test. Raises UsageError where no node can be visited."""
-        suite = self._suite
-        night_ends = suite.site.night_ends
+        inputs = self._inputs
+        night_ends = inputs.site.night_ends
         past = [run for run in self._past if run.key.test == test]
-        if suite.options.trials.check is not None:
-            return Check(suite.options.trials.nodes, past, night_ends)
+        if inputs.options.trials.check is not None:
+            return Check(inputs.options.trials.nodes, past, night_ends)
         if self._chosen is None:
-            self._chosen = self._choose(str(suite.options.trials.each_node))
+            self._chosen = self._choose(str(inputs.options.trials.each_node))
             # A resumed session visits the same nodes, whatever is idle or stale by then.
             self._config.option.each_node = ",".join(self._chosen.nodes)
         chosen = self._chosen
@@ -76,13 +75,13 @@ class NodeVisits:
                 f"--each-node visits the nodes of one platform, and tests of {' and '.join(names)} are selected: name "
                 f"one, as in -m {names[0]}. Nothing was submitted"
             )
-        return self._suite.platforms[names[0]]
+        return self._inputs.platforms[names[0]]
 
     def _choose(self, typed: str) -> VisitList:
-        if self._suite.options.resume:
+        if self._inputs.options.resume:
             return VisitList(node_names(typed), (), self._cost_h(), None)
         names, most = self._candidates(typed)
-        night_ends = self._suite.site.night_ends
+        night_ends = self._inputs.site.night_ends
         records = records_of(node_runs(self._past, night_ends), names)
         budget_h = self._platform.device_hours_per_night
         if budget_h is not None:
@@ -117,7 +116,7 @@ class NodeVisits:
 
     def _in_service(self, node: NodeState) -> bool:
         """Whether a job can start there, sooner or later: one of ours cannot in a reservation for others."""
-        is_for_others = node.state == "reserved" and self._suite.options.trials.reservation is None
+        is_for_others = node.state == "reserved" and self._inputs.options.trials.reservation is None
         return not node.out_of_service and not is_for_others
 
     def _named_by_scheduler(self, fits: Callable[[NodeState], bool]) -> tuple[str, ...]:
@@ -149,12 +148,11 @@ class NodeVisits:
         )
 
 
-def runs_of_platform(suite: Suite, config: pytest.Config, platform: str, problems: list[str]) -> list[Envelope]:
+def runs_of_platform(inputs: Inputs, platform: str, problems: list[str]) -> list[Envelope]:
     """The site's runs on a platform, from the history that the session reads.
 
     Args:
         problems: gets a sentence for each file that cannot be read.
     """
-    folder = history_folder(config.getoption("history"), suite.site, suite.options.site)
-    runs = reader.read(folder, problems=problems)
-    return [run for run in runs if run.platform == platform and run.key.site == suite.site.name]
+    runs = reader.read(inputs.history, problems=problems)
+    return [run for run in runs if run.platform == platform and run.key.site == inputs.site.name]

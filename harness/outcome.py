@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from platforms.job import MachineError, Outcome, Run, StillPending, StillUnsupported, WorkloadError
 
 if TYPE_CHECKING:  # start-up is counted, and a session that only lists tests runs no jobs
+    from harness.console import Console
     from harness.plans import TrialResult
     from platforms.runner import Job
 
@@ -27,16 +28,14 @@ def run_or_raise(job: Job) -> Run | None:
     return job.run  # of a WorkloadError too: the body, which would read it, is replaced, see fail_body
 
 
-def fail_body(job: Job | None) -> None:
+def fail_body(job: Job) -> None:
     """Before the test's body: what the workload did wrong is raised in its place, so that pytest reports FAILED."""
-    if job is not None and isinstance(job.error, WorkloadError):
+    if isinstance(job.error, WorkloadError):
         pytest.fail(str(job.error), pytrace=False)
 
 
-def add_job_facts(report: pytest.TestReport, job: Job | None) -> None:
+def add_job_facts(report: pytest.TestReport, job: Job) -> None:
     """Give a report the job's own time, its id and folder (JUnit properties), and its reason in the short summary."""
-    if job is None:
-        return
     _put_reason_first(report, job)
     if report.when == "call" and job.run_s is not None:
         report.duration = job.run_s
@@ -101,3 +100,11 @@ def exit_status(status: int, pending: int) -> int:
     if pending and status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return EXIT_PENDING
     return status
+
+
+def regressed(config: pytest.Config, console: Console) -> None:
+    """--benchmark-compare-fail has found slower numbers, and pytest-benchmark has named them."""
+    console.problem("numbers have regressed, named above; the exit code is 1")
+    session: Any = config.pluginmanager.get_plugin("session")
+    if session.exitstatus in (pytest.ExitCode.OK, EXIT_PENDING):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks
 
-from harness.suite import Suite, case_key
+from harness.selection import Selection
+from harness.wording import counted
 from platforms.config.schema import Platform
-from platforms.job import BenchError, JobSpec
+from platforms.job import BenchError
 from platforms.rundir.accepted_runs import FOLDER
 from platforms.schedulers import Maintenance, backend_of
 
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
     from reporting.references.answers import Pause
 
 
-def skip_paused(suite: Suite, items: Sequence[pytest.Item], today: datetime.date) -> list[str]:
+def skip_paused(selection: Selection, items: Sequence[pytest.Item], today: datetime.date) -> list[str]:
     """Mark the tests that people have paused, so that no job is made for them.
 
     Returns a line on each pause that skips something.
     """
-    job_tests = [item for item in items if case_key(item) in suite.cases]
-    if not job_tests or not (suite.options.site / FOLDER).is_dir():
+    job_tests = [item for item in items if selection.has_job(item)]
+    if not job_tests or not (selection.inputs.options.site / FOLDER).is_dir():
         return []
     from reporting.references import store
 
-    references = store.load(suite.options.site)
+    references = store.load(selection.inputs.options.site)
     skipped: Counter[Pause] = Counter()
     for item in job_tests:
-        pause = references.pause(item.nodeid, suite.case(item).platform.name, today)
+        pause = references.pause(item.nodeid, selection.case(item).platform.name, today)
         if pause is not None:
             _skip(item, f"{pause.name} is paused until {pause.until}: {pause.reason} ({pause.author.by})")
             skipped[pause] += 1
@@ -43,26 +44,29 @@ def skip_paused(suite: Suite, items: Sequence[pytest.Item], today: datetime.date
 
 
 def _paused_line(pause: Pause, count: int) -> str:
-    tests = "1 test" if count == 1 else f"{count} tests"
+    tests = counted(count, "test")
     return f"paused until {pause.until}: {pause.name}: {pause.reason} ({pause.author.by}): {tests} skipped"
 
 
-def maintenances(suite: Suite, items: Sequence[pytest.Item]) -> dict[str, Maintenance]:
-    """The maintenance of each platform on which tests will run, by the platform's name. Asks all platforms at once.
+def skip_maintained(selection: Selection, items: Sequence[pytest.Item]) -> None:
+    """Mark the tests of the platforms whose maintenance has begun. Asks all platforms at once.
 
-    A platform that does not answer has none here: the submission says what is wrong with it.
+    One that does not answer has none here: the submission says what is wrong with it. While a maintenance is still to
+    come, the scheduler itself says why it holds a job.
     """
-    platforms: dict[str, Platform] = {}
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if case_key(item) in suite.cases and evaluate_skip_marks(item) is None:
-            platform = suite.case(item).platform
-            platforms[platform.name] = platform
-    if not platforms:
-        return {}
-    reservation = suite.options.trials.reservation
-    with ThreadPoolExecutor(len(platforms)) as pool:
-        answers = pool.map(lambda platform: _maintenance(platform, reservation), platforms.values())
-        return {name: answer for name, answer in zip(platforms, answers, strict=True) if answer is not None}
+        if selection.has_job(item) and evaluate_skip_marks(item) is None:
+            tests.setdefault(selection.case(item).platform.name, []).append(item)
+    if not tests:
+        return
+    reservation = selection.inputs.options.trials.reservation
+    with ThreadPoolExecutor(len(tests)) as pool:
+        answers = pool.map(lambda name: _maintenance(selection.inputs.platforms[name], reservation), tests)
+        for of_platform, maintenance in zip(tests.values(), answers, strict=True):
+            if maintenance is not None and maintenance.begins_s <= time.time() < maintenance.ends_s:
+                for item in of_platform:
+                    _skip(item, f"maintenance until {_time(maintenance.ends_s)}: reservation {maintenance.name}")
 
 
 def _maintenance(platform: Platform, reservation: str | None) -> Maintenance | None:
@@ -70,31 +74,6 @@ def _maintenance(platform: Platform, reservation: str | None) -> Maintenance | N
         return backend_of(platform).maintenance(platform, reservation)
     except BenchError:
         return None
-
-
-def skip_maintained(suite: Suite, items: Sequence[pytest.Item], found: Mapping[str, Maintenance], now_s: float) -> None:
-    """Mark the tests of the platforms whose maintenance has begun."""
-    for item in items:
-        if case_key(item) not in suite.cases:
-            continue
-        maintenance = found.get(suite.case(item).platform.name)
-        if maintenance is not None and maintenance.begins_s <= now_s < maintenance.ends_s:
-            _skip(item, f"maintenance until {_time(maintenance.ends_s)}: reservation {maintenance.name}")
-
-
-def coming_lines(jobs: Iterable[JobSpec], found: Mapping[str, Maintenance], now_s: float) -> list[str]:
-    """A line on each maintenance that begins before a job, which starts now, must have ended: such a job waits."""
-    longest: dict[str, float] = {}
-    for spec in jobs:
-        longest[spec.platform] = max(spec.time_limit_s, longest.get(spec.platform, 0.0))
-    lines = []
-    for name, maintenance in found.items():
-        if now_s < maintenance.begins_s < now_s + longest.get(name, 0.0):
-            lines.append(
-                f"{name}: maintenance from {_time(maintenance.begins_s)} to {_time(maintenance.ends_s)} (reservation "
-                f"{maintenance.name}): its scheduler holds jobs that might not end before, so they may start after it"
-            )
-    return lines
 
 
 def _skip(item: pytest.Item, reason: str) -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytest_benchmark.session import PerformanceRegression
 
-from harness import collection, options, outcome, output_paths, record, suite
+from harness import collection, inputs, options, outcome, output_paths, record
 from harness.console import Console
-from harness.suite import SUITE, suite_of
+from harness.selection import Selection
+from harness.suite import SUITE, Suite, suite_of
 
 pytest_plugins = ["harness.fixtures"]
 CONSOLE = pytest.StashKey[Console]()
@@ -35,9 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from harness import resume
 
         resume.restore(config)
-    config.stash[SUITE] = suite.start(config)
+    own = inputs.read(config)
+    config.stash[SUITE] = Suite(own, Selection(own, config))
     config.addinivalue_line("markers", MARKS)
-    for name, of in suite.marks(config.stash[SUITE]).items():
+    for name, of in own.marks.items():
         config.addinivalue_line("markers", f"{name}: {of}")
 
 
@@ -59,25 +60,27 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 @pytest.hookimpl(tryfirst=True)  # our part of the id comes before the test's own parameters
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
-        suite.parametrize(suite_of(metafunc.config), metafunc)
+        suite_of(metafunc.config).selection.parametrize(metafunc)
     except pytest.UsageError as error:  # of one test: its sentence, without the way there through pytest
         raise pytest.Collector.CollectError(str(error)) from None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    record.prepare(item, is_measured=suite_of(item.config).options.trials.are_measurements)
-    suite_of(item.config).carried_marks.update(mark.name for mark in item.iter_markers())
+    mine = suite_of(item.config)
+    record.prepare(item, is_measured=mine.inputs.options.trials.are_measurements)
+    mine.selection.collected(item)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    selection = suite_of(config).selection
     if not session.testsfailed:  # what cannot be imported may carry any mark
-        suite.check_marks(suite_of(config), config)
-    suite.choose(suite_of(config), config, items)
+        selection.check_marks()
+    selection.choose(items)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    return suite.left_out_lines(suite_of(config))
+    return suite_of(config).selection.lines()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -86,13 +89,16 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     looking = config.option.collectonly or config.option.setupplan or config.option.setuponly
     if looking or session.testsfailed or hasattr(config, "workerinput"):  # a worker of xdist: refused by its controller
         return (yield)
-    if mine.options.dry_run:
+    if mine.inputs.options.dry_run:
         from harness.dry_run import dry_run
 
-        dry_run(mine, session.items, config.stash[CONSOLE])
+        dry_run(mine.selection, session.items, config.stash[CONSOLE])
         session.items.clear()
         return (yield)
-    suite.require_report_file(mine)
+    if mine.inputs.options.report is not None:
+        from harness.report_page import ReportPage
+
+        mine.report = ReportPage(mine.inputs.options.report)
     from harness import submission
 
     with submission.submitted(mine, config, session.items, config.stash[CONSOLE]):
@@ -101,60 +107,75 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    mine = suite_of(item.config)
-    if item.nodeid in mine.jobs:
-        from harness import submission
-
-        submission.wait(mine, item, item.config.stash[CONSOLE])
+    running = suite_of(item.config).running
+    if running is None or item.nodeid not in running.tests:
+        return (yield)
+    running.wait(item, item.config.stash[CONSOLE])
     result = yield
-    mine.test_ended(item)
+    running.test_ended(item)
     return result
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    mine = suite_of(item.config)
-    outcome.fail_body(mine.jobs.get(item.nodeid))
+    running = suite_of(item.config).running
+    if running is None or item.nodeid not in running.tests:
+        return (yield)
+    outcome.fail_body(running.tests[item.nodeid].job)
     yield
-    if item.nodeid in mine.jobs:
-        from harness import bodies
+    from harness import bodies
 
-        bodies.finish(mine, item, item.config.stash[CONSOLE])
+    bodies.finish(running, item, item.config.stash[CONSOLE])
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    mine = suite_of(item.config)
-    outcome.add_job_facts(report, mine.jobs.get(item.nodeid))
+    running = suite_of(item.config).running
+    if running is not None and item.nodeid in running.tests:
+        outcome.add_job_facts(report, running.tests[item.nodeid].job)
     item.stash.setdefault(outcome.REPORTS, {})[report.when] = report
     if report.failed:
         record.withdraw(item)
-        mine.test_failed(item, report)
+        if running is not None:
+            running.test_failed(item, report)
     return report
 
 
 @pytest.hookimpl(wrapper=True)  # last, so that it is what one sees
 def pytest_terminal_summary(config: pytest.Config) -> Generator[None, None, None]:
+    mine, console = suite_of(config), config.stash[CONSOLE]
     try:
         yield
     except PerformanceRegression:
-        suite.regressed(config, config.stash[CONSOLE])
+        outcome.regressed(config, console)
     finally:
-        suite.report_end(suite_of(config), config.stash[CONSOLE])
+        if mine.running is not None:
+            mine.running.report(console)
+        if mine.report is not None and mine.report.line:
+            console.always(mine.report.line)
+        if mine.running is not None:
+            mine.running.report_pending(console)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     mine = suite_of(session.config)
-    session.exitstatus = outcome.exit_status(int(session.exitstatus), mine.pending)
-    if session.exitstatus != pytest.ExitCode.USAGE_ERROR:  # else nothing was submitted
-        suite.write_report(mine, session.config)
+    running = mine.running
+    if running is not None:
+        session.exitstatus = outcome.exit_status(int(session.exitstatus), len(running.pending))
+    is_refused = session.exitstatus == pytest.ExitCode.USAGE_ERROR  # nothing was submitted, and a message says why
+    if mine.report is not None and not is_refused:
+        mine.report.write(mine.inputs, running)
     try:
         yield
     except OSError as error:  # what pytest-benchmark saves, for one
-        suite.not_written(mine, error)
-    suite.refuse_unwritten_history(mine)
+        if running is not None:
+            running.not_written(error)
+        if not is_refused:
+            raise
+    if running is not None and running.entries.error is not None:
+        running.not_written(running.entries.error)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -162,8 +183,9 @@ def pytest_unconfigure(config: pytest.Config) -> Generator[None, None, None]:
     try:
         yield
     finally:  # pytest's own report of an interrupt fails where the terminal has gone
-        if SUITE in config.stash:
-            suite_of(config).end()
+        running = config.stash[SUITE].running if SUITE in config.stash else None
+        if running is not None:
+            running.end()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -176,9 +198,3 @@ def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_generate_machine_info() -> Mapping[str, str]:
     return record.machine_info()
-
-
-# Not in conftest.py: there `pytest-benchmark compare` on the command line would take it for the only grouping there is.
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_benchmark_group_stats(benchmarks: Sequence[Mapping[str, Any]], group_by: str) -> object:
-    return record.group_stats(benchmarks, group_by)

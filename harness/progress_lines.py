@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from platforms.config.values import short_clock
+from platforms.config.durations import short_clock
 from platforms.job import State
 
 if TYPE_CHECKING:

@@ -279,23 +279,6 @@ def _span(begin: float | None, end: float | None) -> float | None:
     return max(0.0, end - begin)
 
 
-# --- pytest-benchmark's hooks ----------------------------------------------------------------------------------------
-
-GROUPINGS = ("platform", "benchmark_id", "layout")
-
-
 def machine_info() -> dict[str, str]:
     """The same everywhere: the submitting machine says nothing about the measured ones, which stand in `extra_info`."""
     return {"node": "hpc-ml-bench", "see": "extra_info.start of each benchmark"}
-
-
-def group_stats(
-    benchmarks: Sequence[Mapping[str, Any]], group_by: str
-) -> list[tuple[str, list[Mapping[str, Any]]]] | None:
-    """`--benchmark-group-by=platform` (benchmark_id, layout); None leaves other words to pytest-benchmark."""
-    if group_by not in GROUPINGS:
-        return None
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for bench in benchmarks:
-        groups.setdefault(str(bench["extra_info"].get(group_by)), []).append(bench)
-    return sorted(groups.items())

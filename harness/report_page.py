@@ -18,11 +18,44 @@ from platforms.job import RefusedError
 SUFFIXES = (".html", ".htm")
 
 if TYPE_CHECKING:
-    from harness.suite import Suite
+    from harness.inputs import Inputs
+    from harness.running import Running
 
 
-def refuse_unwritable(path: Path) -> None:
-    """Raise UsageError for a file that cannot be written, so that it is known before anything is submitted."""
+class ReportPage:
+    """The page of a session that runs tests.
+
+    Raises UsageError for a file that cannot be written, so that it is known before anything is submitted.
+
+    Attributes:
+        line: what has become of it; "" before it is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _refuse_unwritable(path)
+        self.line = ""
+        self._path = path
+
+    def write(self, inputs: Inputs, running: Running | None) -> None:
+        """Write the page, and say what it says, or why it is not there. That changes no outcome."""
+        history = inputs.history
+        if running is not None:
+            history = running.entries.folder
+        typed = inputs.typed_for_commands(history)
+        try:
+            self.line = f"report: {self._path} ({_written(self._path, inputs, history, typed)})"
+            return
+        except KeyboardInterrupt:
+            why = "it was interrupted"
+        except OSError as error:
+            why = error.strerror or str(error)
+        except Exception as error:  # whatever is wrong with a page: the session has measured, and that counts
+            why = str(error) or type(error).__name__
+        again = f"python -m reporting html -o {shlex.quote(str(self._path))} {typed}".rstrip()
+        self.line = f"report: {self._path} is not written: {why} ({again} makes it)"
+
+
+def _refuse_unwritable(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
         make = f"mkdir -p {shlex.quote(str(folder))}"
@@ -40,34 +73,7 @@ def refuse_unwritable(path: Path) -> None:
     output_paths.try_file(path, "--report")
 
 
-def write(suite: Suite, path: Path, typed_history: str | None) -> str:
-    """Write the page. Returns a line that says what it says, or why it is not there.
-
-    A page that cannot be made changes no outcome.
-
-    Args:
-        typed_history: the value of `--history`.
-    """
-    from reporting.history.place import history_folder
-
-    if suite.entries is not None:
-        history = suite.entries.folder
-    else:
-        history = history_folder(typed_history, suite.site, suite.options.site).absolute()
-    typed = suite.options.typed_for_commands(suite.site, history)
-    try:
-        return f"report: {path} ({_written(suite, path, history, typed)})"
-    except KeyboardInterrupt:
-        why = "it was interrupted"
-    except OSError as error:
-        why = error.strerror or str(error)
-    except Exception as error:  # whatever is wrong with a page: the session has measured, and that counts
-        why = str(error) or type(error).__name__
-    again = f"python -m reporting html -o {shlex.quote(str(path))} {typed}".rstrip()
-    return f"report: {path} is not written: {why} ({again} makes it)"
-
-
-def _written(suite: Suite, path: Path, history: Path, typed: str) -> str:
+def _written(path: Path, inputs: Inputs, history: Path, typed: str) -> str:
     """Write the page. Returns its headline."""
     from reporting.commands.html import write_page
     from reporting.history import reader
@@ -75,14 +81,14 @@ def _written(suite: Suite, path: Path, history: Path, typed: str) -> str:
     from reporting.references import store
     from reporting.report.build import build
 
-    site = suite.site
+    site = inputs.site
     problems: list[str] = []
     envelopes = [run for run in reader.read(history, None, problems) if run.key.site == site.name]
     if not envelopes:
         raise RefusedError(f"{history} has no run of the site {site.name} yet")
     report = build(
         envelopes,
-        store.of_site(suite.options.site, site, history),
+        store.of_site(inputs.options.site, site, history),
         site.name,
         site.night_ends,
         datetime.datetime.now().astimezone(),
@@ -90,5 +96,5 @@ def _written(suite: Suite, path: Path, history: Path, typed: str) -> str:
         options=typed,
         ending=endings_in(history, problems),
     )
-    write_page(report, path, suite.options.runs)
+    write_page(report, path, inputs.options.runs)
     return report.headline

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from harness.collection import TestFiles
-from harness.options import FLAGS, KEPT, LAST, run_name, runs_folder, site_folder
-from harness.select import WANTED
+from harness.naming import WANTED
+from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.session_start import TESTS_PER_LINE, has_result, refuse_archived
+from harness.wording import first_of
 from platforms.job import RefusedError
 from platforms.rundir import job_folder, session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
@@ -52,8 +53,8 @@ def restore(config: pytest.Config) -> None:
         raise pytest.UsageError(_not_here(run_id, tests))
     config.stash[WANTED] = frozenset(tests)
     config.option.markexpr = config.option.keyword = ""
-    for name in KEPT:
-        setattr(config.option, name, options.get(name, [] if name == "platform" else None))
+    for option in KEPT:
+        setattr(config.option, option.name, options.get(option.name, option.keywords.get("default")))
 
 
 def _restore_places(config: pytest.Config, plan: Mapping[str, Any], *, is_carried: bool) -> None:
@@ -83,9 +84,7 @@ def _options_of(run: Path, sessions: Sequence[SessionRecord]) -> Mapping[str, ob
 
 
 def _not_here(run_id: str, tests: Collection[str]) -> str:
-    names = ", ".join(sorted(tests)[:TESTS_PER_LINE])
-    if len(tests) > TESTS_PER_LINE:
-        names += ", …"
+    names = first_of(sorted(tests), TESTS_PER_LINE)
     return (
         f"not in this checkout, with this site: {len(tests)} of run {run_id}'s tests: {names}. Was it another --site, "
         f"or are they renamed? `python -m platforms cancel {run_id}` ends the jobs of those without a result"
@@ -120,7 +119,10 @@ def _run_id(runs: Path, typed: str) -> str:
     if typed == find_run.LATEST:
         return find_run.latest(runs)
     if typed != LAST:
-        return run_name("--resume", typed)
+        try:
+            return run_name(typed)
+        except ValueError as error:
+            raise pytest.UsageError(f"--resume: {error}") from None
     unfinished, unreadable = find_run.unfinished(runs)
     if not unfinished:
         reason = "; ".join(unreadable) or "--runs-dir names another folder"
@@ -151,7 +153,7 @@ def _selects(config: pytest.Config) -> bool:
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-m")
     parser.add_argument("-k")
-    for name in KEPT:
-        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true" if name in FLAGS else "store")
+    for option in KEPT:
+        parser.add_argument(option.flag, action="store_true" if option.is_flag else "store")
     typed, _others = parser.parse_known_args([str(word) for word in config.invocation_params.args])
     return any(vars(typed).values()) or config.args_source is pytest.Config.ArgsSource.ARGS

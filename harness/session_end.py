@@ -13,8 +13,9 @@ import pytest
 
 from harness.console import Console
 from harness.progress_lines import describe
+from harness.running import Running
 from harness.session_start import StartedSession
-from harness.suite import Suite
+from harness.wording import counted, first_of
 from platforms.rundir import session_history
 from platforms.rundir.session_journal import TakenOver
 from platforms.runner import Job, Runner
@@ -27,12 +28,12 @@ class Hangup(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def ended_properly(suite: Suite, runner: Runner, started: StartedSession, console: Console) -> Iterator[None]:
+def ended_properly(running: Running, started: StartedSession, console: Console) -> Iterator[None]:
     """Cancel or detach what is unfinished when the session ends, however it ends.
 
     Ctrl-C, SIGTERM and -x cancel the jobs; with --on-interrupt=detach the first two leave them running. A closed
     terminal always leaves them running, and so does every error that nobody expected. The journal gets its last line
-    from suite.end, when pytest has written everything: a session that is killed before that has not ended.
+    from running.end, when pytest has written everything: a session that is killed before that has not ended.
     """
     handlers = {number: signal(number, _interrupt) for number in (SIGTERM, SIGHUP) if getsignal(number) != SIG_IGN}
     detach = False
@@ -42,7 +43,7 @@ def ended_properly(suite: Suite, runner: Runner, started: StartedSession, consol
         detach = True
         pytest.exit(str(error), returncode=pytest.ExitCode.INTERRUPTED)
     except KeyboardInterrupt as error:
-        detach = suite.options.detach or isinstance(error, Hangup)
+        detach = running.inputs.options.detach or isinstance(error, Hangup)
         raise
     except (pytest.Session.Failed, pytest.exit.Exception):  # -x, or a test that ends the session
         raise
@@ -55,15 +56,15 @@ def ended_properly(suite: Suite, runner: Runner, started: StartedSession, consol
     finally:
         end_state = session_history.PENDING
         try:
-            _release_jobs(suite, runner, started, console, detach=detach)
-            if suite.entries is not None and not started.journal.is_taken_over():
-                suite.entries.left([job for job in runner.jobs if not job.done])
+            _release_jobs(running, started, console, detach=detach)
+            if not started.journal.is_taken_over():
+                running.entries.left([job for job in running.runner.jobs if not job.done])
                 if not detach:  # else the session that goes on judges them
-                    suite.write_interrupted()
-            if _is_finished(suite, runner, started, detach=detach):
+                    running.write_interrupted()
+            if _is_finished(running, started, detach=detach):
                 end_state = session_history.DONE
         finally:
-            suite.end = lambda: started.journal.end(session_history.PENDING if suite.unwritten else end_state)
+            running.end = lambda: started.journal.end(session_history.PENDING if running.is_unwritten else end_state)
             for number, handler in handlers.items():
                 signal(number, handler)
 
@@ -72,27 +73,29 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise Hangup("SIGHUP") if number == SIGHUP else KeyboardInterrupt("SIGTERM")
 
 
-def _release_jobs(suite: Suite, runner: Runner, started: StartedSession, console: Console, *, detach: bool) -> None:
+def _release_jobs(running: Running, started: StartedSession, console: Console, *, detach: bool) -> None:
     """Cancel the jobs that no session will read, or leave them running and say how to go on with them."""
     if started.journal.is_taken_over():
         return  # another session goes on with our jobs
-    again = suite.options.again(runner.run_id)
+    runner = running.runner
     unseen = _unseen_tests(runner, started)
     abandoned = [job for job in runner.jobs if job.spec.test not in unseen and not job.done and job.error is None]
     if abandoned and detach:
         with contextlib.suppress(OSError):  # there may be no terminal any more
-            console.problem(f"{_count(abandoned)} without a session from now on: {again} goes on with them")
+            jobs = counted(len(abandoned), "unfinished job")
+            console.problem(f"{jobs} without a session from now on: {running.again} goes on with them")
     elif abandoned:
         _cancel(runner, abandoned, console)
     if unseen:
-        console.problem(f"{len(unseen)} jobs were not looked for yet: {again} finds them")
+        console.problem(f"{len(unseen)} jobs were not looked for yet: {running.again} finds them")
 
 
-def _is_finished(suite: Suite, runner: Runner, started: StartedSession, *, detach: bool) -> bool:
+def _is_finished(running: Running, started: StartedSession, *, detach: bool) -> bool:
     """Whether the run needs no further session."""
+    runner = running.runner
     if started.carried or _unseen_tests(runner, started):
         return False
-    if detach and (runner.owes_retries or (suite.trials is not None and suite.trials.unfinished)):
+    if detach and (runner.owes_retries or running.trials.unfinished):
         return False
     return all(job.done for job in runner.jobs)
 
@@ -108,12 +111,10 @@ def _unseen_tests(runner: Runner, started: StartedSession) -> set[str]:
 
 
 def _cancel(runner: Runner, jobs: Sequence[Job], console: Console) -> None:
-    names = ", ".join(job.spec.name for job in jobs[:JOBS_PER_LINE])
-    if len(jobs) > JOBS_PER_LINE:
-        names += ", …"
+    names = first_of([job.spec.name for job in jobs], JOBS_PER_LINE)
     try:
         with contextlib.suppress(OSError):  # without a terminal the jobs are cancelled all the same
-            console.line(f"cancelling {_count(jobs)}: {names}")
+            console.line(f"cancelling {counted(len(jobs), 'unfinished job')}: {names}")
         left = runner.cancel(jobs)
     except KeyboardInterrupt:
         console.problem(f"run {runner.run_id}: interrupted while its jobs were cancelled; these may still run:")
@@ -127,7 +128,3 @@ def _list(jobs: Sequence[Job], console: Console) -> None:
     for job in jobs:
         lines = [f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]
         console.problem("\n".join(lines))
-
-
-def _count(jobs: Sequence[Job]) -> str:
-    return "1 unfinished job" if len(jobs) == 1 else f"{len(jobs)} unfinished jobs"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.options import KEPT, Options
+from harness.wording import first_of
 from platforms.job import JobSpec
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import Attempt, SessionRecord
@@ -55,7 +56,7 @@ class SimultaneousStart(Exception):
 
 def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec], history: Path) -> dict[str, object]:
     """What another session needs to go on with this one: its tests, options, site, code and history."""
-    options = {name: value for name in KEPT if (value := config.getoption(name))}
+    options = {option.name: value for option in KEPT if (value := config.getoption(option.name))}
     archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
     plan: dict[str, object] = {"tests": list(jobs), "options": options, "code": sorted(archives)}
     plan["history"] = str(history)
@@ -130,11 +131,7 @@ def _start(
         notices.append(f"going on with run {run_id}: the jobs of {first} of {len(jobs)} tests were begun before")
     if 0 < len(begun) < len(jobs) and any(record.plan.get("code") != plan["code"] for record in rivals):
         notices.append("the code has changed since: jobs that begin now run other code than the rest")
-    if carried:
-        notices.append(_carried_notice(options, run_id, carried))
-    for record in stale:
-        notices.append(f"what {record} has left is of another day: {options.again(run_id)} reads it")
-    notices += _left_for_later(options, run_id, [record for record in others if record not in rivals])
+    notices += _left_elsewhere(options, run_id, carried, stale, [record for record in others if record not in rivals])
     without_record = options.resume and not others
 
     def attempt_of(key: str) -> Attempt:
@@ -173,19 +170,29 @@ def _take_over(records: Sequence[SessionRecord], journal: Journal, run_id: str, 
             raise pytest.UsageError(_too_late(run_id))
 
 
-def _left_for_later(options: Options, run_id: str, records: Sequence[SessionRecord]) -> list[str]:
-    """Notices on dead sessions with tests that this --resume did not select."""
-    if not options.resume:
-        return []
-    dead = [record for record in records if record.open and not session_liveness.seems_alive(record)]
+def _left_elsewhere(
+    options: Options,
+    run_id: str,
+    carried: Sequence[str],
+    stale: Sequence[SessionRecord],
+    without_our_tests: Sequence[SessionRecord],
+) -> list[str]:
+    """Notices on what this session does not go on with: other tests, what is of another day, and other sessions."""
     again = options.again(run_id)
-    return [f"then {again} once more: {record} has left jobs that are not among these" for record in dead]
+    notices = []
+    if carried:
+        notices.append(_carried_notice(options, run_id, carried))
+    for record in stale:
+        notices.append(f"what {record} has left is of another day: {again} reads it")
+    if options.resume:
+        for record in without_our_tests:
+            if record.open and not session_liveness.seems_alive(record):
+                notices.append(f"then {again} once more: {record} has left jobs that are not among these")
+    return notices
 
 
 def _carried_notice(options: Options, run_id: str, carried: Sequence[str]) -> str:
-    tests = ", ".join(carried[:TESTS_PER_LINE])
-    if len(carried) > TESTS_PER_LINE:
-        tests += ", …"
+    tests = first_of(carried, TESTS_PER_LINE)
     return (
         f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {options.again(run_id)} goes on "
         f"with them, python -m platforms cancel {run_id}{options.typed_places} ends them"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness import manifests, select
+from harness import cases, manifests
+from harness.cases import Case
 from harness.plans import TrialRequest
-from harness.select import Case
-from platforms.config.values import seconds_of
+from platforms.config.durations import seconds_of
 from platforms.job import DEVICE_UNITS, JobSpec
 from platforms.schedulers import backend_of
 from platforms.schedulers.job_spec import choose_launcher, new_spec
@@ -47,7 +47,7 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         root: the folder of the checkout, where relative data folders start. In a command, `{root}` is another folder:
             that of the test's file.
     """
-    mark = select.workload(item) or {}
+    mark = cases.workload(item) or {}
     platform = case.platform
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
@@ -139,7 +139,7 @@ def our_benchmark(job_request: JobRequest, benchmark: str) -> tuple[list[str], d
     platform = job_request.case.platform
     parameters = job_request.parameters
     settings = dict(job_request.case.settings)
-    for name in select.SETTINGS:
+    for name in cases.SETTINGS:
         if name in parameters:
             settings[name] = str(parameters[name])
     request: dict[str, object] = {**settings}

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
 
+from harness.declared import option
 from platforms.nodes import node_names
 
-NAMES = ("nodes", "reservation", "repeat", "label", "treated", "control", "each_node", "ab", "blocks", "check")
-"""The options, as a resumed run keeps them."""
 STACK = "stack="
-MOST_REPEATS = 1000
-MOST_BLOCKS = 1000
+MOST = 1000  # repeats, and blocks
+
+
+def _nodes(typed: str | None) -> tuple[str, ...]:
+    return () if typed is None else tuple(node_names(typed))
+
+
+def _number(default: int | None) -> Callable[[str | None], int | None]:
+    def read(typed: str | None) -> int | None:
+        if typed is None:
+            return default
+        if not typed.isdecimal() or not 1 <= int(typed) <= MOST:
+            raise ValueError(f"{typed!r} is no number from 1 to {MOST}")
+        return int(typed)
+
+    return read
+
+
+def _label(typed: str | None) -> str | None:
+    if typed is not None and not re.fullmatch(r"[A-Za-z][\w.]{0,39}", typed, re.ASCII):
+        raise ValueError(f"{typed!r} can be no label: a letter, then letters, digits, _ and .")
+    return typed
+
+
+def _arms(typed: str | None) -> tuple[str, ...]:
+    if typed is None:
+        return ()
+    arms = tuple(typed.removeprefix(STACK).split(","))
+    if not typed.startswith(STACK) or len(arms) != 2 or not all(arms) or arms[0] == arms[1]:
+        raise ValueError(f"{typed!r}: write two of the platform's `stacks:`, as in stack=cuda12,cuda13")
+    return arms
 
 
 @dataclass(frozen=True)
 class TrialOptions:
-    """What was typed.
+    """What was typed. A resumed run keeps all of it.
 
     Attributes:
-        nodes: on which jobs may run; () leaves that to the scheduler.
-        reservation: the scheduler's name of one that jobs may use.
-        repeats: how many jobs each test has.
         label: of a campaign.
         treated, control: the nodes of an upgrade; the repeats of each test run on both.
         each_node: `idle`, `stale:20` or a list of nodes; None if nodes are not visited.
@@ -33,16 +58,40 @@ class TrialOptions:
         check: the platform whose nodes a user wants to be checked.
     """
 
-    nodes: tuple[str, ...] = ()
-    reservation: str | None = None
-    repeats: int = 1
-    label: str | None = None
-    treated: tuple[str, ...] = ()
-    control: tuple[str, ...] = ()
-    each_node: str | None = None
-    arms: tuple[str, ...] = ()
-    blocks: int | None = None
-    check: str | None = None
+    nodes: tuple[str, ...] = option(
+        "--nodes", "jobs run on these nodes, as in n01,n03..n20 or n[01-20]", read=_nodes, metavar="LIST"
+    )
+    reservation: str | None = option("--reservation", "jobs use this reservation of the scheduler", metavar="NAME")
+    repeats: int = option("--repeat", "each test has N jobs in this session", read=_number(1), metavar="N")
+    label: str | None = option(
+        "--label", "name of a campaign, for `python -m reporting compare`", read=_label, metavar="NAME"
+    )
+    treated: tuple[str, ...] = option(
+        "--treated",
+        "with --label and --control: nodes that an upgrade changes; each test runs on all of these and of those",
+        read=_nodes,
+        metavar="LIST",
+    )
+    control: tuple[str, ...] = option(
+        "--control", "nodes that the upgrade does not change", read=_nodes, metavar="LIST"
+    )
+    each_node: str | None = option(
+        "--each-node",
+        "one run on each node: idle, stale:20 (the 20 that were not measured for longest), or a list of nodes",
+        metavar="WHICH",
+    )
+    arms: tuple[str, ...] = option(
+        "--ab", "compare two stacks of a platform on the same nodes", read=_arms, metavar="stack=A,B"
+    )
+    blocks: int | None = option(
+        "--blocks",
+        "with --ab: exactly N blocks of four runs (default: until decided, at most 16)",
+        read=_number(None),
+        metavar="N",
+    )
+    check: str | None = option(
+        "--check", "are the nodes of --nodes as fast as the others? For any user", metavar="PLATFORM"
+    )
 
     @property
     def single_nodes(self) -> bool:
@@ -58,59 +107,21 @@ class TrialOptions:
     def is_campaign(self) -> bool:
         return self.repeats > 1 or self.label is not None or bool(self.treated)
 
-
-def add(group: pytest.OptionGroup) -> None:
-    """Declare the options."""
-    group.addoption("--nodes", metavar="LIST", help="jobs run on these nodes, as in n01,n03..n20 or n[01-20]")
-    group.addoption("--reservation", metavar="NAME", help="jobs use this reservation of the scheduler")
-    group.addoption("--repeat", metavar="N", help="each test has N jobs in this session")
-    group.addoption("--label", metavar="NAME", help="name of a campaign, for `python -m reporting compare`")
-    group.addoption(
-        "--treated",
-        metavar="LIST",
-        help="with --label and --control: nodes that an upgrade changes; each test runs on all of these and of those",
-    )
-    group.addoption("--control", metavar="LIST", help="nodes that the upgrade does not change")
-    group.addoption(
-        "--each-node",
-        metavar="WHICH",
-        help="one run on each node: idle, stale:20 (the 20 that were not measured for longest), or a list of nodes",
-    )
-    group.addoption("--ab", metavar="stack=A,B", help="compare two stacks of a platform on the same nodes")
-    group.addoption(
-        "--blocks",
-        metavar="N",
-        help="with --ab: exactly N blocks of four runs (default: until decided, at most 16)",
-    )
-    group.addoption("--check", metavar="PLATFORM", help="are the nodes of --nodes as fast as the others? For any user")
+    @property
+    def questions(self) -> list[str]:
+        """The options that ask a question of their own; a session answers one at a time."""
+        asked = {
+            "--repeat, --label or --treated": self.is_campaign,
+            "--each-node": self.each_node is not None,
+            "--ab": bool(self.arms),
+            "--check": self.check is not None,
+        }
+        return [name for name, is_asked in asked.items() if is_asked]
 
 
-def resolve(config: pytest.Config) -> TrialOptions:
-    """Read what was typed. Raises UsageError."""
-    options = TrialOptions(
-        nodes=_nodes(config, "nodes"),
-        reservation=config.getoption("reservation"),
-        repeats=_number(config, "repeat", MOST_REPEATS) or 1,
-        label=_label(config.getoption("label")),
-        treated=_nodes(config, "treated"),
-        control=_nodes(config, "control"),
-        each_node=config.getoption("each_node"),
-        arms=_arms(config.getoption("ab")),
-        blocks=_number(config, "blocks", MOST_BLOCKS),
-        check=config.getoption("check"),
-    )
-    _refuse_contradictions(options, config)
-    return options
-
-
-def _refuse_contradictions(options: TrialOptions, config: pytest.Config) -> None:
-    kinds = {
-        "--repeat, --label or --treated": options.is_campaign,
-        "--each-node": options.each_node is not None,
-        "--ab": bool(options.arms),
-        "--check": options.check is not None,
-    }
-    given = [name for name, used in kinds.items() if used]
+def refuse_contradictions(options: TrialOptions, config: pytest.Config) -> None:
+    """Raise UsageError for options that do not go together."""
+    given = options.questions
     if len(given) > 1:
         raise pytest.UsageError(f"{' and '.join(given)} are two questions: ask one in a session")
     if options.blocks is not None and not options.arms:
@@ -130,40 +141,6 @@ def _refuse_contradictions(options: TrialOptions, config: pytest.Config) -> None
         raise pytest.UsageError(f"--check {options.check}: which nodes? As in --nodes n07")
     if len(given) == 1 and config.getoption("benchmark_compare_fail", None):
         raise pytest.UsageError(f"{given[0]} and --benchmark-compare-fail do not go together: leave one out")
-
-
-def _nodes(config: pytest.Config, name: str) -> tuple[str, ...]:
-    typed: str | None = config.getoption(name)
-    if typed is None:
-        return ()
-    try:
-        return tuple(node_names(typed))
-    except ValueError as error:
-        raise pytest.UsageError(f"--{name}: {error}") from None
-
-
-def _number(config: pytest.Config, name: str, most: int) -> int | None:
-    typed: str | None = config.getoption(name)
-    if typed is None:
-        return None
-    if not str(typed).isdecimal() or not 1 <= int(typed) <= most:
-        raise pytest.UsageError(f"--{name}: {typed!r} is no number from 1 to {most}")
-    return int(typed)
-
-
-def _label(typed: str | None) -> str | None:
-    if typed is not None and not re.fullmatch(r"[A-Za-z][\w.]{0,39}", typed, re.ASCII):
-        raise pytest.UsageError(f"--label: {typed!r} can be no label: a letter, then letters, digits, _ and .")
-    return typed
-
-
-def _arms(typed: str | None) -> tuple[str, ...]:
-    if typed is None:
-        return ()
-    arms = tuple(typed.removeprefix(STACK).split(","))
-    if not typed.startswith(STACK) or len(arms) != 2 or not all(arms) or arms[0] == arms[1]:
-        raise pytest.UsageError(f"--ab: {typed!r}: write two of the platform's `stacks:`, as in stack=cuda12,cuda13")
-    return arms
 
 
 def places(nodes: Sequence[str], size: int) -> list[tuple[str, ...]]:

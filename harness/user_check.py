@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from statistics import median
 
 import pytest
 
+from harness.cases import workload
 from platforms.config.schema import Platform
 from reporting.history.envelope import Envelope
 
@@ -54,9 +55,7 @@ def own_platform(platform: Platform) -> Platform:
     return platform.model_copy(update=changes)
 
 
-def one_test(
-    items: Sequence[pytest.Item], workload_of: Callable[[pytest.Item], str], past: Iterable[Envelope]
-) -> pytest.Item:
+def one_test(items: Sequence[pytest.Item], past: Iterable[Envelope]) -> pytest.Item:
     """The test that answers in about three minutes: the one whose runs in the centre's history are nearest to that.
 
     Tests with few runs come last, and of tests without any ResNet-50 is the first.
@@ -69,6 +68,6 @@ def one_test(
     def preference(item: pytest.Item) -> tuple[bool, float, bool]:
         known = [one for one in seconds.get(item.nodeid, ()) if one > 0]
         distance = abs(math.log(median(known) / WANTED_S)) if known else 0.0
-        return len(known) < FEW_RUNS, distance, workload_of(item) != "resnet50"
+        return len(known) < FEW_RUNS, distance, (workload(item) or {}).get("benchmark") != "resnet50"
 
     return min(items, key=preference)

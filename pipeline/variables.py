@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from platforms.config.durations import seconds_of
 from platforms.config.loading import nearest
-from platforms.config.values import seconds_of
 from platforms.job import RefusedError
 from platforms.printable import printable
 

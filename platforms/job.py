@@ -26,7 +26,7 @@ import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -237,6 +237,17 @@ class JobSpec:
     def device_hours(self) -> float:
         """What it may cost at most, in device-hours: devices x time limit."""
         return self.layout.devices * self.time_limit_s / 3600
+
+    def named(self, run: Run) -> Run:
+        """A run of this job, with what it was a run of."""
+        return replace(
+            run,
+            name=self.name,
+            test=self.test,
+            platform=self.platform,
+            benchmark=self.benchmark,
+            layout=str(self.layout),
+        )
 
     def rank_command(self, archive: str | None = None) -> list[str]:
         """The command line of one rank, launcher excluded, with the archive where it lies on the machine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from platforms.config.values import short_clock
+from platforms.config.durations import short_clock
 from reporting.columns import aligned
 from reporting.phrases import counted
 

@@ -68,9 +68,7 @@ python={{ python | q }}
 {% if fallback_python %}
 [ -x "$python" ] || python={{ fallback_python | q }}
 {% endif %}
-{% if refusal_file %}
-# This Python is the image's. Each rank checks it in the container before it starts.
-{% else %}
+{% if not has_container %}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
     refuse python "$python is not there or older than Python 3.8: name another one in \`python:\` or \`modules:\` of the platform"
 {% endif %}
@@ -81,10 +79,4 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))  # below the ports that Lin
 
 {{ launch | wrap }}
 ended=$?
-{% if refusal_file %}
-if [ -e {{ refusal_file | q }} ]; then  # a rank refused to start in the container
-    refused=python
-    ended=78
-fi
-{% endif %}
 exit "$ended"

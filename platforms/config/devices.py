@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -70,25 +71,21 @@ def _properties(path: Path) -> dict[str, int]:
 
 
 def _visible(count: int, variable: str | None) -> int:
-    """Return how many of `count` devices a `*_VISIBLE_DEVICES` leaves, read as CUDA and HIP read it.
+    """Return how many of `count` devices a `*_VISIBLE_DEVICES` leaves: unset all, empty none.
 
-    Unset leaves all, empty none. The list ends at the first entry that is no device; a doubled entry hides everything;
-    a process sees one MIG slice only, however many are listed.
+    As CUDA and HIP read it, the list ends at the first entry that is no device, such as -1 or NoDevFiles. A process
+    sees one MIG slice only, however many are listed.
     """
     if variable is None:
         return count
-    seen: set[str] = set()
-    for entry in (part.strip() for part in variable.split(",")):
-        number = re.match(r"\+?(\d+)", entry)
-        if number and int(number[1]) < count:
-            name = str(int(number[1]))
-        elif re.match(r"(GPU|MIG)-[0-9a-fA-F]", entry):
-            name = entry
-        else:
-            break
-        if name in seen:
-            return 0
-        seen.add(name)
-    if any(name.startswith("MIG-") for name in seen):
+    entries = [entry.strip() for entry in variable.split(",")]
+    devices = list(takewhile(lambda entry: _is_device(entry, count), entries))
+    if any(entry.startswith("MIG-") for entry in devices):
         return min(count, 1)
-    return min(count, len(seen))
+    return min(count, len(devices))
+
+
+def _is_device(entry: str, count: int) -> bool:
+    if entry.isdecimal():
+        return int(entry) < count
+    return re.match(r"(GPU|MIG)-[0-9a-fA-F]", entry) is not None

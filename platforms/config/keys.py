@@ -7,31 +7,20 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from platforms.config.sbatch_options import check_site_directive
-from platforms.config.values import (
+from platforms.config.cluster_values import (
     Amount,
     ClusterName,
-    Count,
-    Filled,
-    Flag,
-    Image,
     LabelKey,
     Labels,
     LabelValue,
-    ManifestPath,
     NodePath,
     PodPath,
     Quantity,
-    Seconds,
-    Some,
-    Text,
-    Toleration,
     User,
-    Variable,
-    is_open,
-    quantity_of,
     times,
 )
+from platforms.config.sbatch_options import check_site_directive
+from platforms.config.values import Count, Filled, Flag, ManifestPath, Seconds, Some, Text, Variable, ZeroOrMore
 from platforms.printable import printable
 
 STRICT = ConfigDict(
@@ -109,6 +98,22 @@ class ContainerKeys(BaseModel):
     options: Words = Field(default=(), description="more options of the runtime")
 
 
+class TolerationKeys(BaseModel):
+    """A toleration of pods, in Kubernetes' own words."""
+
+    model_config = STRICT
+
+    key: LabelKey | None = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    seconds: ZeroOrMore | None = Field(default=None, alias="tolerationSeconds")
+
+    def content(self) -> dict[str, object]:
+        """As it stands in a manifest."""
+        return self.model_dump(exclude_unset=True, by_alias=True)
+
+
 class VolumeKeys(BaseModel):
     """A folder that the pods see, and what is behind it: exactly one of pvc, host_path, memory and scratch."""
 
@@ -161,7 +166,7 @@ class KubernetesKeys(BaseModel):
         default=None, description="which of k8s_templates/; default: job, on several nodes indexed_job"
     )
     manifest: Filled | None = Field(default=None, description="the site's own manifest instead, beside this file")
-    image: Image | None = Field(default=None, description="the container's image, best with its digest: name@sha256:…")
+    image: Filled | None = Field(default=None, description="the container's image, best with its digest: name@sha256:…")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="when the image is pulled; default: the cluster's, Always for the tag latest"
     )
@@ -187,7 +192,7 @@ class KubernetesKeys(BaseModel):
     shm: Amount | None = Field(default=None, description="size of /dev/shm, which is 64 MB otherwise")
     shm_per_device: Amount | None = Field(default=None, description="the same for each device, instead")
     node_selector: Mapping[LabelKey, LabelValue] = Field(default={}, description="labels that the nodes must have")
-    tolerations: tuple[Toleration, ...] = Field(default=(), description="as in a pod")
+    tolerations: tuple[TolerationKeys, ...] = Field(default=(), description="as in a pod")
     volumes: tuple[VolumeKeys, ...] = Field(default=(), description="folders that the pods see, data sets above all")
     labels: Labels = Field(default={}, description="more labels of every object")
     annotations: Mapping[LabelKey, Text] = Field(default={}, description="more annotations of every object")
@@ -223,29 +228,6 @@ class KubernetesKeys(BaseModel):
         for name in ("cpu", "memory", "shm"):
             if getattr(self, name) is not None and getattr(self, f"{name}_per_device") is not None:
                 raise ValueError(f"needs {name} or {name}_per_device, not both")
-        return self
-
-    @model_validator(mode="after")
-    def _shm_in_memory(self) -> KubernetesKeys:
-        for shm, memory in (("shm", "memory"), ("shm_per_device", "memory_per_device")):
-            size, most = getattr(self, shm), getattr(self, memory)
-            if size and most and not (is_open(size) or is_open(most)) and quantity_of(size) > quantity_of(most):
-                raise ValueError(f"{shm}: {size} is more than {memory}: {most}, of which it is a part")
-        return self
-
-    @model_validator(mode="after")
-    def _mounts(self) -> KubernetesKeys:
-        mounted: dict[str, str] = {}
-        if self.shm or self.shm_per_device:
-            mounted["/dev/shm"] = "shm:"
-        for number, volume in enumerate(self.volumes):
-            if volume.mount in mounted:
-                raise ValueError(
-                    f"volumes[{number}].mount: {volume.mount} has {mounted[volume.mount]} already (keep one)"
-                )
-            if volume.mount.startswith("/hpc-ml-bench/"):
-                raise ValueError(f"volumes[{number}].mount: {volume.mount} is for our own code and work (name another)")
-            mounted[volume.mount] = f"volumes[{number}]"
         return self
 
     def share(self, name: Literal["cpu", "memory", "shm"], devices: int) -> str | None:

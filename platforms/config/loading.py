@@ -10,7 +10,6 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.config.values import check_image
 from platforms.config.yaml_lines import Document, Float, Int, Loc
 from platforms.job import names_a_secret
 
@@ -146,20 +145,15 @@ def check_stacks(document: Document, scheduler: SchedulerKeys) -> None:
             if key in scheduler.refused:
                 document.complain(("stacks", name, key), scheduler.refused[key])
             elif key == "image":
-                _check_image(document, ("stacks", name, key), stack[key], scheduler)
+                _check_image(document, ("stacks", name, key), scheduler)
 
 
-def _check_image(document: Document, loc: Loc, image: object, scheduler: SchedulerKeys) -> None:
+def _check_image(document: Document, loc: Loc, scheduler: SchedulerKeys) -> None:
     below = scheduler.image_below
     if below in scheduler.refused:
         document.complain(loc, scheduler.refused[below])
     elif below == "container" and "container" not in (document.value or {}):
         document.complain(loc, "there is no container whose image it replaces (write `container:`, or remove the line)")
-    elif below == "kubernetes" and isinstance(image, str):
-        try:
-            check_image(image)
-        except ValueError as error:
-            document.complain(loc, _SITES_VALUE_MISFIT if loc in document.substituted else str(error))
 
 
 def _check_remote(document: Document, keys: Mapping[str, object]) -> None:

@@ -1,30 +1,16 @@
-"""Reads the options of #SBATCH lines as sbatch does: several in a line, in short form, abbreviated.
+"""Reads the options of #SBATCH lines: several in a line, in long or in short form.
 
-The options, and whether they take a value, are those of sbatch's manual, Slurm 20.11 to 24.11.
+An abbreviation such as `--part` stays as it is: the list of sbatch's options grows with its versions. The short
+options are those of sbatch's manual, Slurm 20.11 to 24.11.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-# The long options without their two dashes. `=`: takes a value; `?`: may have one, only behind an equals sign.
-_LONG = """
-account= acctg-freq= array= batch= bb= bbf= begin= chdir= cluster-constraint= clusters= comment= constraint= container=
-container-id= contiguous core-spec= cores-per-socket= cpu-freq= cpus-per-gpu= cpus-per-task= deadline= delay-boot=
-dependency= distribution= error= exclude= exclusive? export= export-file= extra= extra-node-info= get-user-env? gid=
-gpu-bind= gpu-freq= gpus= gpus-per-node= gpus-per-socket= gpus-per-task= gres= gres-flags= help hint= hold ignore-pbs
-input= job-name= kill-on-invalid-dep= licenses= mail-type= mail-user= mcs-label= mem= mem-bind= mem-per-cpu=
-mem-per-gpu= mincpus= network= nice? no-kill? no-requeue nodefile= nodelist= nodes= ntasks= ntasks-per-core=
-ntasks-per-gpu= ntasks-per-node= ntasks-per-socket= oom-kill-step? open-mode= output= overcommit oversubscribe parsable
-partition= power= prefer= priority= profile= propagate? qos= quiet reboot requeue reservation= resv-ports? segment=
-signal= sockets-per-node= spread-job stepmgr switches= test-only thread-spec= threads-per-core= time= time-min= tmp=
-tres-bind= tres-per-task= uid= usage use-min-nodes verbose version wait wait-all-nodes= wckey= wrap=
-"""
-_TAKES = {f"--{word.rstrip('=?')}": word[-1] if word[-1] in "=?" else "" for word in _LONG.split()}
 _SHORT = {
     "A": "--account", "a": "--array", "b": "--begin", "B": "--extra-node-info", "C": "--constraint",
     "c": "--cpus-per-task", "D": "--chdir", "d": "--dependency", "e": "--error", "F": "--nodefile", "G": "--gpus",
@@ -33,6 +19,7 @@ _SHORT = {
     "p": "--partition", "Q": "--quiet", "q": "--qos", "S": "--core-spec", "s": "--oversubscribe", "t": "--time",
     "V": "--version", "v": "--verbose", "W": "--wait", "w": "--nodelist", "x": "--exclude",
 }  # fmt: skip
+_SHORT_FLAGS = "HhkOQsVvW"  # those without a value
 
 # Options that `slurm.directives:` may not have, and why.
 _LAYOUT = "it follows from `layouts:`"
@@ -49,8 +36,6 @@ _FORBIDDEN_TO_SITES = {
     **dict.fromkeys(("--test-only", "--help", "--usage", "--version"), "with it sbatch submits nothing"),
 }
 
-MISSPELT = 0.88  # how like an option of sbatch a word is that means it; pyxis' --container-image is less like one
-
 
 @dataclass(frozen=True)
 class SbatchOption:
@@ -61,23 +46,28 @@ class SbatchOption:
 
 
 def parse_options(line: str) -> list[SbatchOption]:
-    """Read the options of one line, without `#SBATCH`."""
-    words = iter(_words(line))
+    """Read the options of one line, without `#SBATCH`.
+
+    What stands behind an option and begins with no dash is its value.
+    """
     options: list[SbatchOption] = []
-    for word in words:
+    for word in _words(line):
         if word.startswith("--"):
-            options.append(_parse_long(word, words))
+            name, equals, value = word.partition("=")
+            options.append(SbatchOption(name, value if equals else None))
         elif word.startswith("-"):
-            options += _parse_short(word, words)
+            options += _parse_short(word[1:])
+        elif options and options[-1].value is None:
+            options[-1] = SbatchOption(options[-1].name, word)
     return options
 
 
 def last_value(name: str, lines: Iterable[str]) -> str | None:
-    """Return the value of an option in lines of options. The last one counts; None if there is none."""
+    """Return the value of an option in lines of options, also abbreviated. The last one counts; None: there is none."""
     value = None
     for line in lines:
         for option in parse_options(line):
-            if option.name == name:
+            if name.startswith(option.name):  # sbatch refuses an abbreviation that fits several options
                 value = option.value
     return value
 
@@ -97,46 +87,24 @@ def directives_of_script(script: str) -> dict[int, str]:
 def check_site_directive(line: str) -> str:
     """Return a line of `slurm.directives:` unchanged.
 
-    Raises ValueError if it sets what another key sets, and if an option is almost one of sbatch's. Others that sbatch
-    does not have may be a plugin's.
+    Raises ValueError if it sets what another key sets.
     """
     if not line.isprintable():
         raise ValueError(f"{line!r} cannot stand in a #SBATCH line (write one line, and a list for several)")
     for option in parse_options(line):
         if option.name in _FORBIDDEN_TO_SITES:
             raise ValueError(f"{option.name} cannot be set here: {_FORBIDDEN_TO_SITES[option.name]} (remove it)")
-        if not any(known.startswith(option.name) for known in _TAKES):
-            for meant in difflib.get_close_matches(option.name, _TAKES, n=1, cutoff=MISSPELT):
-                raise ValueError(f"{option.name} is no option of sbatch (did you mean {meant}?)")
     return line
 
 
-def _parse_long(word: str, following_words: Iterator[str]) -> SbatchOption:
-    name, equals, value = word.partition("=")
-    if name not in _TAKES:
-        candidates = [option for option in _TAKES if option.startswith(name)]
-        if len(candidates) == 1:  # otherwise it is a plugin's option, or one that sbatch refuses
-            name = candidates[0]
-    if equals:
-        return SbatchOption(name, value)
-    if _TAKES.get(name) == "=":
-        return SbatchOption(name, next(following_words, ""))
-    return SbatchOption(name)
-
-
-def _parse_short(word: str, following_words: Iterator[str]) -> list[SbatchOption]:
-    """Read `-n3`, `-n 3`, and `-Hn3` for `-H -n 3`."""
+def _parse_short(letters: str) -> list[SbatchOption]:
+    """Read the letters of `-n3` or `-n`, and of `-Hn3` for `-H -n 3`."""
     options: list[SbatchOption] = []
-    letters = word[1:]
-    while letters:
-        letter = letters[0]
+    while letters and letters[0] in _SHORT_FLAGS:
+        options.append(SbatchOption(_SHORT[letters[0]]))
         letters = letters[1:]
-        name = _SHORT.get(letter, f"-{letter}")
-        if _TAKES.get(name) == "=":
-            return [*options, SbatchOption(name, letters or next(following_words, ""))]
-        if _TAKES.get(name) == "?":
-            return [*options, SbatchOption(name, letters or None)]
-        options.append(SbatchOption(name))
+    if letters:
+        options.append(SbatchOption(_SHORT.get(letters[0], f"-{letters[0]}"), letters[1:] or None))
     return options
 
 

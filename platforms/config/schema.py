@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
@@ -33,13 +34,13 @@ from platforms.config.values import (
     Day,
     Filled,
     HasDefault,
-    LayoutText,
     Mark,
     Name,
     NoMpiLauncher,
     NoOtherDeviceName,
     Option,
     PlainFolder,
+    PlatformLayout,
     Seconds,
     Some,
     Text,
@@ -53,7 +54,7 @@ from platforms.config.yaml_lines import Document
 from platforms.job import ConfigError, Layout
 
 Unit = Literal["cpu", "gpu", "ipu", "csx"]
-Layouts = Annotated[tuple[LayoutText, ...], Field(json_schema_extra={"minItems": 1}), Some, Unique]
+Layouts = Annotated[tuple[PlatformLayout, ...], Field(json_schema_extra={"minItems": 1}), Some, Unique]
 Configurations = Annotated[
     tuple[Literal["gbs32", "tuned"], ...], Field(json_schema_extra={"minItems": 1}), Some, Unique
 ]
@@ -274,7 +275,7 @@ class Platform(PlatformFile):
         if set_name not in layouts:
             hint = loading.nearest(set_name, layouts)
             raise ConfigError([f"{self.source}: layouts: there is no set {set_name!r} {hint}"])
-        return tuple(Layout.parse("1x1" if text == "auto" else text, self.unit) for text in layouts[set_name])
+        return tuple(_resolved_layout(layout, 1, self.unit) for layout in layouts[set_name])
 
 
 class Site(BaseModel):
@@ -424,17 +425,24 @@ def _resolved(platform: Platform, found: DeviceCount) -> Platform:
     """Replace `auto` by what this machine has; only platforms of the local scheduler may have it."""
     here: Unit = "cpu" if found.kind == "cpu" else "gpu"
     device = here if platform.device == "auto" else platform.device
-    auto = f"1x{found.count if device == here else 1}"
+    devices = found.count if device == here else 1
 
-    def real(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(auto if text == "auto" else text for text in texts))
+    def real(layouts: Layouts) -> Layouts:
+        return tuple(dict.fromkeys(_resolved_layout(layout, devices, device) for layout in layouts))
 
-    layouts = {name: real(texts) for name, texts in platform.layouts.items()}
+    layouts = {name: real(layouts) for name, layouts in platform.layouts.items()}
     benchmarks = {
         name: keys.model_copy(update={"layouts": real(keys.layouts)}) if "layouts" in keys.model_fields_set else keys
         for name, keys in platform.benchmarks.items()
     }
     return platform.model_copy(update={"device": device, "layouts": layouts, "benchmarks": benchmarks})
+
+
+def _resolved_layout(layout: Layout | Literal["auto"], devices: int, unit: Unit) -> Layout:
+    """A layout with its unit. `auto` is one node with all its devices."""
+    if layout == "auto":
+        return Layout(1, devices, unit)
+    return replace(layout, unit=unit)
 
 
 def _untitled(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """The types of values in platform files. Each refuses a wrong value with a sentence that says what to write.
 
-The types of values under `kubernetes:` refuse here what an API server or a kubelet would refuse later.
+Those under `kubernetes:` are in cluster_values.py.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import datetime
 import math
 import re
 from collections.abc import Mapping
-from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from platforms.config.durations import seconds_of
 from platforms.config.yaml_lines import Float, Int
 from platforms.job import Layout
 
@@ -23,19 +23,6 @@ RESERVED_MARKS = frozenset({
     "trylast", "hookwrapper", "benchmark", "workload", "timeout", "flaky", "xdist_group", "asyncio", "anyio",
 })  # fmt: skip
 NAME = r"[a-z][a-z0-9_]*"
-
-_DURATION = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
-_UNITS = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
-
-
-_SUFFIXES: Mapping[str, float] = {
-    "": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3,
-    **{name: 1000.0**power for power, name in enumerate("kMGTPE", 1)},
-    **{f"{name}i": 1024.0**power for power, name in enumerate("KMGTPE", 1)},
-}  # fmt: skip
-_QUANTITY = re.compile(rf"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)({'|'.join(_SUFFIXES)})")
-_NO_QUANTITY = "{!r} is no quantity (write a number with a unit of Kubernetes, as in 64Gi, 500m or 8)"
-
 
 MPI_LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun")
 OTHER_DEVICE_NAMES: Mapping[str, tuple[str, ...]] = {  # by the suite's word for such a device
@@ -101,33 +88,6 @@ def _seconds(value: object) -> float:
     return seconds
 
 
-def seconds_of(text: str) -> float:
-    """Read `1:30:00`, `1-12:00:00`, `90m`, `1h30m`, `45s`. Raises ValueError with what to write."""
-    duration = _DURATION.fullmatch(text)
-    if duration:
-        days, hours, minutes, seconds = (float(part or 0) for part in duration.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    units = _UNITS.fullmatch(text)
-    if units and any(units.groups()):
-        hours, minutes, seconds = (float(part or 0) for part in units.groups())
-        return hours * 3600 + minutes * 60 + seconds
-    if re.fullmatch(r"\d+:\d\d", text):
-        raise ValueError(f"{text!r} may be hours or minutes (write {text}:00 or 0:{text.zfill(5)})")
-    raise ValueError(f"{text!r} is no time (write H:MM:SS as in 1:30:00, or 90m, 2h, 45s)")
-
-
-def clock(seconds: float) -> str:
-    """Format seconds as seconds_of reads them: `1:30:00`. Drops a part of a second."""
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def short_clock(seconds: float) -> str:
-    """Format seconds for people: `0:05`, `12:05`, `3:00:00`. Drops a part of a second."""
-    whole = int(seconds)
-    return clock(whole) if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
-
-
 def _count_or_auto(value: object) -> object:
     return None if isinstance(value, str) and value == "auto" else value
 
@@ -174,30 +134,6 @@ def _absolute(value: str) -> str:
     return value.rstrip("/") or "/"
 
 
-def _quantity(value: object) -> str:
-    text = value.text if isinstance(value, Int | Float) else str(value)
-    if isinstance(value, bool) or (not _QUANTITY.fullmatch(text) and not text.startswith("<")):
-        raise ValueError(_NO_QUANTITY.format(text))
-    return text
-
-
-def quantity_of(text: str) -> float:
-    """Read a quantity of Kubernetes: `64Gi`, `500m`, `1e3`, `8`. Raises ValueError when it is none."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise ValueError(_NO_QUANTITY.format(text))
-    return float(match[1]) * _SUFFIXES[match[2]]
-
-
-def times(quantity: str, count: int) -> str:
-    """Multiply a quantity, in its own unit: `500m` times 4 is `2000m`. A value that the site has not set stays so."""
-    match = _QUANTITY.fullmatch(quantity)
-    if match is None:
-        return quantity
-    number = Decimal(match[1]) * count
-    return f"{number.normalize():f}{match[2]}"
-
-
 def _manifest_path(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z][\w/-]*(\.[A-Za-z][\w/-]*|\[[\w./-]+\])*", value):
         raise ValueError(
@@ -206,10 +142,11 @@ def _manifest_path(value: str) -> str:
     return value
 
 
-def _layout(value: str) -> str:
-    if value != "auto":
-        Layout.parse(value, "")
-    return value
+def _layout(value: object) -> object:
+    """Read `1x4`. What it counts follows from the platform's device."""
+    if isinstance(value, Layout) or value == "auto":
+        return value
+    return Layout.parse(text_of(value), "")
 
 
 def _day(value: object) -> datetime.date | None:
@@ -267,120 +204,6 @@ def _has_default(layouts: Mapping[str, T]) -> Mapping[str, T]:
     return layouts
 
 
-# --- values under `kubernetes:` --------------------------------------------------------------------------------------
-
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_WORD = re.compile(r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", re.ASCII)
-_SUITE_LABELS = ("hpc-ml-bench/", "app.kubernetes.io/managed-by")  # platforms/schedulers/kubernetes/objects/labels.py
-_LONGEST_LABEL = 63
-_LONGEST_NAME = 253
-_MOST_USER = (1 << 31) - 1
-_HOST = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:\d))(?::\d+)?"
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]+)?", re.ASCII)
-_TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
-_OPERATORS = ("Exists", "Equal")
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-def _cluster_name(value: str) -> str:
-    if not is_open(value) and (not _SUBDOMAIN.fullmatch(value) or len(value) > _LONGEST_NAME):
-        raise ValueError(f"{value!r} is no name that Kubernetes takes (small letters, digits, - and .)")
-    return value
-
-
-def _label_key(value: str) -> str:
-    prefix, slash, word = value.rpartition("/")
-    valid = bool(_WORD.fullmatch(word)) and len(word) <= _LONGEST_LABEL
-    if slash:
-        valid = valid and bool(_SUBDOMAIN.fullmatch(prefix)) and len(prefix) <= _LONGEST_NAME
-    if not valid and not is_open(value):
-        raise ValueError(f"{value!r} is no key of a label (letters, digits, -, _ and ., as in nvidia.com/gpu.product)")
-    return value
-
-
-def _label_value(value: str) -> str:
-    if value and not is_open(value) and (not _WORD.fullmatch(value) or len(value) > _LONGEST_LABEL):
-        raise ValueError(f"{value!r} is no value of a label (63 letters, digits, -, _ and . at most)")
-    return value
-
-
-def _site_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    for key in labels:
-        if key.startswith(_SUITE_LABELS):
-            raise ValueError(f"{key} is a label of the suite, which finds its jobs by it (remove it, or name another)")
-    return labels
-
-
-def _pod_path(value: str) -> str:
-    return _path(value, "as the pods see it")
-
-
-def _node_path(value: str) -> str:
-    if ".." in value.split("/"):
-        raise ValueError(f"{value!r}: `..` may not stand in it (write the path without)")
-    return _path(value, "as the node sees it")
-
-
-def _path(value: str, whose: str) -> str:
-    if not value.startswith(("/", "<")):
-        raise ValueError(f"{value!r} is no absolute path (write it {whose}: /data)")
-    if ":" in value.replace(": set in site.yaml>", "") or not value.isprintable():
-        raise ValueError(f"{value!r} is no path that a pod can mount (no colons and control characters)")
-    return value.rstrip("/") or "/"
-
-
-def check_image(value: str) -> str:
-    """Return the name of an image of Kubernetes. Raises ValueError for any other text."""
-    if not is_open(value) and not _IMAGE.fullmatch(value):
-        cure = "registry.example/name:tag or name@sha256:…, in small letters; a registry has a dot or a port"
-        raise ValueError(f"{value!r} is no image (write {cure})")
-    return value
-
-
-def _amount(value: str) -> str:
-    if not value.startswith("<") and quantity_of(value) == 0:
-        raise ValueError(f"{value!r} is nothing (write how much, or remove the line)")
-    return value
-
-
-def _user_id(value: int) -> int:
-    if not 0 <= value <= _MOST_USER:
-        raise ValueError(f"{value} is no user id (0 to {_MOST_USER})")
-    return value
-
-
-def _toleration(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check a toleration as the API server does. Raises ValueError with the field."""
-    for field in value:
-        if field not in _TOLERATION:
-            raise ValueError(f"{field}: unknown key (known: {', '.join(_TOLERATION)})")
-    texts = {field: text_of(content) for field, content in value.items() if field != "tolerationSeconds"}
-    for field, choices in (("operator", _OPERATORS), ("effect", _EFFECTS)):
-        choice = texts.get(field, choices[0])
-        if not is_open(choice) and choice not in choices:
-            raise ValueError(f"{field}: {choice!r} is not one of {', '.join(choices)}")
-    if "key" in texts:
-        _label_key(texts["key"])
-    elif texts.get("operator") != "Exists":
-        raise ValueError("needs a key (or `operator: Exists` alone, which tolerates everything)")
-    if texts.get("operator") == "Exists" and texts.get("value"):
-        raise ValueError("value: means nothing to operator Exists (remove it, or write `operator: Equal`)")
-    _label_value(texts.get("value", ""))
-    return {**texts, **_toleration_seconds(value, texts)}
-
-
-def _toleration_seconds(value: Mapping[str, Any], texts: Mapping[str, str]) -> Mapping[str, int]:
-    seconds = value.get("tolerationSeconds")
-    if seconds is None:
-        return {}
-    if isinstance(seconds, bool) or not isinstance(seconds, int):
-        raise ValueError(f"tolerationSeconds: needs a whole number, not {text_of(seconds)!r}")
-    if texts.get("effect") != "NoExecute":
-        raise ValueError("tolerationSeconds: means something with `effect: NoExecute` only (write that, or remove it)")
-    return {"tolerationSeconds": int(seconds)}
-
-
 # --- the types -------------------------------------------------------------------------------------------------------
 
 SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
@@ -407,12 +230,11 @@ ZeroOrMoreOrAuto = Annotated[
 Name = Annotated[str, AfterValidator(_name), _NAME]
 Mark = Annotated[str, AfterValidator(mark), _NAME]
 Variable = Annotated[str, AfterValidator(_variable)]
-LayoutText = Annotated[str, BeforeValidator(text_of), AfterValidator(_layout), WithJsonSchema({"type": "string"})]
+PlatformLayout = Annotated[Layout | Literal["auto"], BeforeValidator(_layout), WithJsonSchema({"type": "string"})]
 Day = Annotated[datetime.date | None, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 TimeOfDay = Annotated[datetime.time, BeforeValidator(_time_of_day)]
 Option = Annotated[Any, BeforeValidator(_option), SCALAR]
 Flag = Annotated[str, AfterValidator(_flag)]
-Quantity = Annotated[str, BeforeValidator(_quantity), SCALAR]
 ManifestPath = Annotated[str, AfterValidator(_manifest_path)]
 Absolute = Annotated[str, BeforeValidator(text_of), AfterValidator(_filled), AfterValidator(_absolute), SCALAR]
 Unique = AfterValidator(_unique)
@@ -420,19 +242,3 @@ NoMpiLauncher = BeforeValidator(no_mpi_launcher)
 NoOtherDeviceName = BeforeValidator(no_other_device_name)
 Some = AfterValidator(_some)
 HasDefault = AfterValidator(_has_default)
-
-ClusterName = Annotated[str, BeforeValidator(text_of), AfterValidator(_cluster_name), SCALAR]
-LabelKey = Annotated[str, BeforeValidator(text_of), AfterValidator(_label_key), SCALAR]
-LabelValue = Annotated[str, BeforeValidator(text_of), AfterValidator(_label_value), SCALAR]
-Labels = Annotated[Mapping[LabelKey, LabelValue], AfterValidator(_site_labels)]
-PodPath = Annotated[str, BeforeValidator(text_of), AfterValidator(_pod_path), SCALAR]
-NodePath = Annotated[str, BeforeValidator(text_of), AfterValidator(_node_path), SCALAR]
-Image = Annotated[str, BeforeValidator(text_of), AfterValidator(check_image), SCALAR]
-Amount = Annotated[Quantity, AfterValidator(_amount)]
-User = Annotated[
-    int,
-    Field(strict=True),
-    AfterValidator(_user_id),
-    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": _MOST_USER}),
-]
-Toleration = Annotated[Mapping[str, Any], AfterValidator(_toleration)]

@@ -153,14 +153,7 @@ class LogReader:
             said=self._said,
         )
         if spec is not None:
-            run = replace(
-                run,
-                name=spec.name,
-                test=spec.test,
-                platform=spec.platform,
-                benchmark=spec.benchmark,
-                layout=str(spec.layout),
-            )
+            run = spec.named(run)
         if not self.speaks_wire:
             if spec is not None and spec.benchmark is not None:
                 run = replace(run, problems=(self.why_incomplete,))

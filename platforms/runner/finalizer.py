@@ -313,12 +313,7 @@ def _write_result(job: Job, status: Status, run: Run, contact: Contact) -> tuple
     """
     spec = job.spec
     run = replace(
-        run,
-        name=spec.name,
-        test=spec.test,
-        platform=spec.platform,
-        benchmark=spec.benchmark,
-        layout=str(spec.layout),
+        spec.named(run),
         status=status,
         folder=job.folder,
         warnings=(*job.attempt.earlier, *run.warnings, *_shared_nodes(spec, status)),

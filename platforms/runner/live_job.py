@@ -1,4 +1,4 @@
-"""A job while it lives: its status, its deadlines, and its log as far as it has been read.
+"""A job while it lives: its status, and its log as far as it has been read.
 
 The runner creates a Job on the main thread. From then on the worker thread of its platform changes it, through
 platform_queue.py and finalizer.py, until it is done.
@@ -18,13 +18,12 @@ from platforms.job import JobError, JobSpec, Run, State, Status, StillPending, S
 from platforms.results.log_reader import LogReader, Progress
 from platforms.rundir import job_folder
 from platforms.rundir.session_history import FIRST, Attempt
+from platforms.runner.deadlines import AWAY_S, Deadlines
 from platforms.schedulers import Scheduler, log_file
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-GRACE_S = 60.0  # how much longer than its own time limit a job may run before we end it
-AWAY_S = 600.0  # how long a scheduler may answer, and say nothing about a job
 NOT_SUBMITTED = Status(State.QUEUED, "not submitted yet")
 
 
@@ -86,11 +85,11 @@ class Job:
     last_read: bytes = field(default=b"", repr=False)  # the last of those bytes
     state_since: float = field(default=0.0, repr=False)
     submit_failing_since: float | None = field(default=None, repr=False)
-    submitted_at: float | None = field(default=None, repr=False)
-    running_since: float | None = field(default=None, repr=False)
-    unknown_since: float | None = field(default=None, repr=False)  # no state is known of it
-    unlisted_since: float | None = field(default=None, repr=False)  # its scheduler answers, and does not know it
+    deadlines: Deadlines = field(init=False, repr=False)
     ended_at: float | None = field(default=None, repr=False)  # it has ended, and its log could not be read yet
+
+    def __post_init__(self) -> None:
+        self.deadlines = Deadlines(self.spec, self.clock)
 
     @property
     def job_id(self) -> str | None:
@@ -158,7 +157,7 @@ class Job:
         silent_s = self.clock() - self.trouble_since
         if self.submission is None:
             return silent_s > self.spec.start_limit_s
-        return silent_s > AWAY_S and not self._may_still_run
+        return silent_s > AWAY_S and not self.deadlines.may_still_run
 
     def leave(self, error: StillPending, *, in_submission: bool = False) -> bool:
         """Stop waiting for it; the main thread calls this.
@@ -221,17 +220,7 @@ class Job:
         Returns:
             The new status, with nodes and times of the old one where the new one has none.
         """
-        now = self.clock()
-        if status.state is not State.UNKNOWN:
-            self.unknown_since = None
-        elif self.unknown_since is None:
-            self.unknown_since = now
-        if status.state is not State.UNKNOWN or status.away:
-            self.unlisted_since = None
-        elif self.unlisted_since is None:
-            self.unlisted_since = now
-        if status.state is State.RUNNING and self.running_since is None:
-            self.running_since = now
+        if self.deadlines.note(status):
             status = replace(status, started_s=status.started_s or wall_s)
         return replace(
             status,
@@ -239,43 +228,6 @@ class Job:
             submitted_s=status.submitted_s or self.status.submitted_s,
             started_s=status.started_s or self.status.started_s,
         )
-
-    def passed_deadline(self, waiting_for_login: bool) -> tuple[State, str] | None:
-        """The deadline that has passed, as the state in which the job ends and the reason; None if there is none.
-
-        Schedulers need not enforce these limits themselves. No limit passes while its state is unknown because a person
-        is asked to log in, or because of a trouble of ours.
-        """
-        now = self.clock()
-        time_limit_s = self.spec.time_limit_s
-        start_limit_s = self.spec.start_limit_s
-        if waiting_for_login or (self.trouble and self.unknown_since is not None):
-            self.unknown_since = None
-            self.unlisted_since = None
-        elif self.unlisted_since is not None:
-            silent_s = now - self.unlisted_since
-            if silent_s > AWAY_S:
-                return State.CONTROLLER_AWAY, f"no word for {silent_s:.0f} s: {self.status.reason}"
-        elif self.unknown_since is not None:
-            silent_s = now - self.unknown_since
-            if silent_s > AWAY_S and not self._may_still_run:
-                return State.CONTROLLER_AWAY, f"no answer for {silent_s:.0f} s: {self.status.reason}"
-        elif self.running_since is not None:
-            if now - self.running_since > time_limit_s + GRACE_S:
-                return State.TIME_LIMIT, f"it ran longer than its time limit of {time_limit_s:g} s"
-        elif self.submitted_at is not None and now - self.submitted_at > start_limit_s:
-            reason = f"it did not start within its start limit of {start_limit_s:g} s"
-            return State.START_DEADLINE, f"{reason}: {self.status.reason}".rstrip(": ")
-        return None
-
-    @property
-    def _may_still_run(self) -> bool:
-        """Its own limits allow it to run still: an hour without a login node must not cost the results of a night."""
-        now = self.clock()
-        run_limit_s = self.spec.time_limit_s + GRACE_S
-        if self.running_since is not None:
-            return now - self.running_since <= run_limit_s
-        return self.submitted_at is not None and now - self.submitted_at <= self.spec.start_limit_s + run_limit_s
 
     def read_log(self, scheduler: Scheduler, chunks: int | None = None) -> None:
         """Give the reader what is new in the log.

@@ -27,7 +27,6 @@ from platforms.job import (
 from platforms.rundir.session_history import Attempt
 
 LOG_LINES = 20  # the most that are shown
-SAID_WIDTH = 160  # characters of a line of the log that is shown beside a compiler's message
 PROBLEMS = 10  # the most that are shown
 NODES = 4  # the most that are named
 
@@ -121,11 +120,8 @@ def job_failed(
         lines.append(f"the compiler or the device said (first lines; all of it: {shows_all}):")
         lines += [f"  | {line}" for line in run.said]
     log_lines = [line.rstrip() for line in tail]
-    log_lines = [line for line in log_lines if not _repeats_a_problem(line, problems)]
-    log_lines = [line for line in log_lines if not _is_said(line, run.said)][-LOG_LINES:]
-    if run.said:  # the tail is mostly more of the same message, whose lines are long
-        log_lines = [line if len(line) <= SAID_WIDTH else f"{line[:SAID_WIDTH]}…" for line in log_lines]
-    if log_lines:
+    log_lines = [line for line in log_lines if not _repeats_a_problem(line, problems)][-LOG_LINES:]
+    if log_lines and not run.said:  # else the tail is mostly more of the same message
         lines.append(f"last lines of {folder / 'log'}:")
         lines += [f"  | {line}" for line in log_lines]
     lines.append(f"evidence: {folder}")
@@ -265,11 +261,6 @@ def _repeats_a_problem(line: str, problems: Sequence[str]) -> bool:
     if line.startswith("error: "):
         return any(line.removeprefix("error: ") in problem for problem in problems)
     return line in problems
-
-
-def _is_said(line: str, said: Sequence[str]) -> bool:
-    """Whether a line of the log stands among the first lines of a message, where long ones are cut."""
-    return any(line == one or (one.endswith("…") and line.startswith(one[:-1])) for one in said)
 
 
 def _signal_name(number: int) -> str:

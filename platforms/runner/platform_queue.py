@@ -101,7 +101,7 @@ class PlatformQueue:
         if job.awaits_submission:
             return self.slots.can_submit
         has_ended = job.end is not None and not job.trouble
-        return job.live and (job.submitted_at is None or job.found_again or has_ended)
+        return job.live and (job.deadlines.submitted_at is None or job.found_again or has_ended)
 
     # --- adding jobs -------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class PlatformQueue:
         asked_s = float(submitted["submitted_s"])
         job.asked_s = asked_s
         job.submission = Submitted(str(submitted["job_id"]), job.spec.name, asked_s, job.folder)
-        job.submitted_at = self._clock() - max(0.0, self._wall() - asked_s)
+        job.deadlines.submitted_at = self._clock() - max(0.0, self._wall() - asked_s)
         job.status = Status(State.SUBMITTED, "found again", submitted_s=asked_s)
         job.found_again = True
         job.recorded = True
@@ -236,7 +236,7 @@ class PlatformQueue:
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
         self.slots.mark_submitted(job)
         job.set_status(Status(State.SUBMITTED, submitted_s=job.asked_s))
-        job.submitted_at = self._clock()  # from now on a session that does not wait may leave it
+        job.deadlines.submitted_at = self._clock()  # from now on a session that does not wait may leave it
         self._stuck_since = None
         self._record(job)
 
@@ -297,7 +297,9 @@ class PlatformQueue:
         if status.state.live:
             job.set_status(status)
             job.hints = job.hints or self.contact.hints(job)
-            end = job.passed_deadline(waiting_for_login=self.contact.login is not None)
+            end = job.deadlines.passed(
+                status.reason, waiting_for_login=self.contact.login is not None, has_trouble=bool(job.trouble)
+            )
             if end is not None:  # before anything that may fail: a full disk suspends no deadline
                 overdue[job] = end
                 return

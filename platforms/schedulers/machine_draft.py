@@ -10,8 +10,9 @@ from pathlib import Path
 
 from platforms import transports
 from platforms.config.draft import Draft, DraftLine, DraftRequest, written
+from platforms.config.durations import clock
 from platforms.config.schema import Platform, Unit
-from platforms.config.values import RESERVED_MARKS, clock
+from platforms.config.values import RESERVED_MARKS
 from platforms.transports import Transport
 
 LIMIT_S = 120.0

@@ -114,12 +114,11 @@ def test_a_pass_names_the_obstacle_to_remove_and_fills_no_pin(project):
 
 
 @pytest.mark.parametrize("words", [(), ("-m", "local"), ("-m", "not old")])
-def test_nothing_to_try_is_refused_with_what_can_be_tried(project, words):
+def test_nothing_to_try_is_refused(project, words):
     refusing(project)
     result = project.pytest("--try-unsupported", *words)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    said = "*there is nothing to try. *Name a platform, as in -m cerebras_cs3; it can be: *, old (resnet50)"
-    result.stderr.fnmatch_lines([said])
+    result.stderr.fnmatch_lines(["*there is nothing to try. *none of the chosen tests is one"])
     assert not project.jobs()
 
 
@@ -146,9 +145,8 @@ def test_on_a_machine_that_has_ended_nothing_can_be_tried(project):
     path.write_text(f"until: 2020-01-31\n{path.read_text()}")
     result = project.pytest("-m", "old", "--try-unsupported")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    said = "*none of the chosen tests is one on a machine that is in service. With --dry-run their jobs are shown. *"
+    said = "*none of the chosen tests is one on a machine that is in service. With --dry-run their jobs are shown"
     result.stderr.fnmatch_lines([said])
-    result.stderr.no_fnmatch_line("*old (resnet50)*")
     assert not project.jobs()
 
 

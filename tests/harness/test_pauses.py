@@ -134,16 +134,3 @@ def test_jobs_that_use_the_reservation_of_a_maintenance_run_during_it(on_slurm: 
         slurm.ask("scontrol", "delete", "ReservationName=m_upgrade")
     result.assert_outcomes(passed=1)
     assert on_slurm.jobs() == ["test_mine-test_it-cluster-1x1cpu"]
-
-
-@pytest.mark.real_slurm
-def test_a_maintenance_that_begins_before_a_job_must_have_ended_is_said_in_a_line(
-    on_slurm: Project, slurm: Cluster
-) -> None:
-    reserve(slurm, "now+5minutes")
-    try:
-        result = on_slurm.pytest("-m", "cluster", "--wait", "0")
-    finally:
-        slurm.ask("scontrol", "delete", "ReservationName=m_upgrade")
-    result.stdout.fnmatch_lines(["cluster: maintenance from * (reservation m_upgrade): its scheduler holds jobs*"])
-    assert on_slurm.jobs() == ["test_mine-test_it-cluster-1x1cpu"]

@@ -48,26 +48,6 @@ def test_compare_fail_fires_on_a_job_slowed_by_ten_percent(project, monkeypatch)
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
 
 
-def test_compare_fail_without_an_earlier_number_is_refused_before_the_jobs(project):
-    project.job_test()
-    result = compare(project)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --benchmark-compare-fail: * has no earlier numbers of these tests*submitted*"])
-    result = project.pytest("--benchmark-compare-fail=mean:5%")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --benchmark-compare-fail compares with what --benchmark-compare names*"])
-    assert not project.jobs()
-
-
-def test_a_test_without_an_earlier_number_is_named_where_others_are_compared(project):
-    project.job_test()
-    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
-    project.job_test(name="test_new.py")
-    result = compare(project)
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["not compared, as there is no earlier number: test_new.py::test_it[[]local-1x1cpu[]]"])
-
-
 def test_compare_fail_is_silent_on_an_equal_job(project, monkeypatch):
     project.job_test("seconds=2,2.01,1.99")
     project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
@@ -105,14 +85,6 @@ def test_skip_costs_no_job_and_disable_records_nothing(project):
 def test_only_and_cprofile(project):
     project.job_test()
     project.pytest("--benchmark-only", "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
-
-
-def test_group_by_platform(project):
-    project.job_test()
-    project.platform("l40s", "max_running: 2")
-    result = project.pytest("-m", "l40s or local", "--benchmark-group-by=platform")
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*benchmark 'l40s'*", "*benchmark 'local'*"])
 
 
 @pytest.mark.parametrize("values", ["[]", "[float('nan')]", "[0.0]", "[1.0, -1.0]", "[float('inf')]"])

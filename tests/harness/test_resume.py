@@ -452,8 +452,10 @@ def test_an_interrupt_that_detaches(night: Night, how: signal.Signals) -> None:
 
 def test_left_while_jobs_are_submitted(night: Night) -> None:
     """One that comes after the last word of the session is not submitted: nobody would know of it."""
+    # The gate is imported first: an interrupt in the middle of its import leaves a file open, which is an error here.
     program = """
 import os, signal, threading, time
+import harness.confirmations, harness.judging
 from platforms.rundir.session_journal import Journal
 from platforms.schedulers.local import LocalScheduler
 

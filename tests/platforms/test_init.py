@@ -13,7 +13,7 @@ from platforms.__main__ import main
 from platforms.config import draft, schema, yaml_lines
 from platforms.config.draft import DraftLine, DraftRequest
 from platforms.config.schema import Platform
-from platforms.job import ConfigError
+from platforms.job import ConfigError, Layout
 from platforms.schedulers import FILE_KEYS, machine_draft
 from platforms.schedulers.machine_draft import Answer, Devices, Reach
 from platforms.schedulers.slurm import draft as slurm_draft
@@ -101,7 +101,7 @@ def test_whole_nodes_of_cpus(tmp_path: Path) -> None:
     assert (it.scheduler, it.device, it.layouts, it.marks) == (
         "slurm",
         "cpu",
-        {"default": ("1x2",)},
+        {"default": (Layout(1, 2, "cpu"),)},
         ("cpu", "archer2", "slurm"),
     )
     assert (it.threads_per_rank, it.slurm.cpus_per_rank, it.slurm.exclusive) == (64, 128, True)
@@ -120,7 +120,7 @@ def test_whole_nodes_of_cpus(tmp_path: Path) -> None:
 def test_gpus_without_a_type(tmp_path: Path) -> None:
     lines = lines_of("cray", "gpu")
     it = loaded(tmp_path, lines)
-    assert (it.device, it.layouts, it.slurm.gres) == ("gpu", {"default": ("1x4",)}, None)
+    assert (it.device, it.layouts, it.slurm.gres) == ("gpu", {"default": (Layout(1, 4, "gpu"),)}, None)
     assert (it.threads_per_rank, it.slurm.cpus_per_rank, it.slurm.exclusive) == (8, 16, False)
     assert it.marks == ("archer2", "slurm")
     assert "; for its processors another file: `device: cpu`, layouts 1x" in origins(lines)["device"]
@@ -129,7 +129,7 @@ def test_gpus_without_a_type(tmp_path: Path) -> None:
 def test_several_kinds_of_gpus_in_the_default_partition(tmp_path: Path) -> None:
     lines = lines_of("mixed", taken=("flow",))
     it = loaded(tmp_path, lines)
-    assert (it.slurm.partition, it.device, it.layouts) == ("all", "gpu", {"default": ("1x8",)})
+    assert (it.slurm.partition, it.device, it.layouts) == ("all", "gpu", {"default": (Layout(1, 8, "gpu"),)})
     assert (it.slurm.gres, it.marks, it.time_limit_s) == ("gpu:h100", ("h100", "nvidia", "slurm"), 3600)
     assert it.work_dir == "/scratch/it's me/hpc-ml-bench-work"
     assert origins(lines)["slurm.account"] == "TODO one of a, b"
@@ -137,14 +137,14 @@ def test_several_kinds_of_gpus_in_the_default_partition(tmp_path: Path) -> None:
 
 def test_a_short_partition_limits_the_time(tmp_path: Path) -> None:
     it = loaded(tmp_path, lines_of("mixed", "old"))
-    assert (it.time_limit_s, it.device, it.layouts["default"]) == (1800, "cpu", ("1x2",))
+    assert (it.time_limit_s, it.device, it.layouts["default"]) == (1800, "cpu", (Layout(1, 2, "cpu"),))
 
 
 def test_a_cluster_without_accounts_or_limits(tmp_path: Path) -> None:
     lines = lines_of("bare")
     it = loaded(tmp_path, lines)
     assert (it.slurm.account, it.slurm.qos, it.marks) == (None, None, ("cpu", "slurm"))
-    assert (it.layouts, it.threads_per_rank, it.time_limit_s) == ({"default": ("1x1",)}, 2, 3600)
+    assert (it.layouts, it.threads_per_rank, it.time_limit_s) == ({"default": (Layout(1, 1, "cpu"),)}, 2, 3600)
     assert "You are not running a supported accounting_storage plugin)" in origins(lines)["slurm.account"]
     assert "slurm.qos" not in origins(lines)
 
@@ -177,7 +177,12 @@ def test_a_machine_without_a_scheduler(tmp_path: Path) -> None:
     lines = machine_draft.lines_alone("box", answers, Reach("ssh", "paramiko", "me@box", "/etc/my ssh", True))
     it = loaded(tmp_path, lines)
     assert (it.scheduler, it.transport, it.host, it.ssh_config) == ("ssh", "paramiko", "me@box", "/etc/my ssh")
-    assert (it.device, it.layouts, it.max_running, it.login_shell) == ("gpu", {"default": ("1x2",)}, 1, True)
+    assert (it.device, it.layouts, it.max_running, it.login_shell) == (
+        "gpu",
+        {"default": (Layout(1, 2, "gpu"),)},
+        1,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,7 +311,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_real_partition(slurm: Cluster, site: Path, home: Path, partition: str, device: str, layout: str) -> None:
     assert main(["init", "real", "--site", str(site), "--partition", partition, "--enable"]) == 0
     it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["real"]
-    assert (it.slurm.partition, it.device, it.layouts) == (partition, device, {"default": (layout,)})
+    assert (it.slurm.partition, it.device, it.layout_list()) == (partition, device, (Layout.parse(layout, device),))
     assert it.work_dir == f"{home}/hpc-ml-bench-work"
     assert it.time_limit_s == (120 if partition == "brief" else 3600)
     assert schema.load_site(site).enabled == ("real",)
@@ -375,4 +380,4 @@ def test_a_real_machine_without_a_scheduler(server: Sshd, site: Path, home: Path
     assert main([*words, "--scheduler", "ssh"]) == 0
     it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["box"]
     assert (it.scheduler, it.host, it.work_dir) == ("ssh", "login", f"{home}/hpc-ml-bench-work")
-    assert it.layouts["default"][0].startswith("1x")
+    assert it.layout_list()[0].nodes == 1

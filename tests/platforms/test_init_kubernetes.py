@@ -12,7 +12,7 @@ from platforms.__main__ import main
 from platforms.config import draft, schema
 from platforms.config.draft import DraftLine, DraftRequest
 from platforms.config.schema import Platform
-from platforms.job import ConfigError
+from platforms.job import ConfigError, Layout
 from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.draft import draft as cluster_draft
 from platforms.schedulers.kubernetes.draft import inventory
@@ -91,7 +91,7 @@ def test_the_most_common_nodes_with_devices(tmp_path: Path) -> None:
     seen = cluster_of(*SERVICE, queues=queues, kueue="v1beta1")
     lines = lines_of(seen, context="it")
     it = loaded(tmp_path, lines)
-    assert (it.scheduler, it.device, it.layouts) == ("kubernetes", "gpu", {"default": ("1x8",)})
+    assert (it.scheduler, it.device, it.layouts) == ("kubernetes", "gpu", {"default": (Layout(1, 8, "gpu"),)})
     assert (it.marks, it.data_dir, it.time_limit_s, it.max_running) == (
         ("a100", "nvidia", "kubernetes"),
         "/data",
@@ -138,7 +138,7 @@ def test_nodes_that_may_not_be_seen(tmp_path: Path) -> None:
     seen = cluster_of(hidden={"nodes": why, "localqueues": "forbidden"}, kueue="v1beta2")
     lines = lines_of(seen)
     it = loaded(tmp_path, lines)
-    assert (it.device, it.layouts, it.kubernetes.cpu) == ("cpu", {"default": ("1x1",)}, None)
+    assert (it.device, it.layouts, it.kubernetes.cpu) == ("cpu", {"default": (Layout(1, 1, "cpu"),)}, None)
     said = origins(lines)
     assert said["device"] == f"TODO nodes may not be seen ({why})"
     assert why in said["kubernetes.cpu"]
@@ -166,7 +166,7 @@ def test_a_process_uses_one_part_of_a_mig_device(
 ) -> None:
     lines = lines_of(cluster_of(node("m-1", {"cpu": "112", "memory": "1120Gi", **allocatable}, labels)))
     it = loaded(tmp_path, lines)
-    assert (it.device, it.layouts) == ("gpu", {"default": ("1x1",)})
+    assert (it.device, it.layouts) == ("gpu", {"default": (Layout(1, 1, "gpu"),)})
     assert (it.kubernetes.resource, it.kubernetes.node_selector) == (resource, selector)
     assert it.marks == ("a100", marks, "nvidia", "kubernetes")
     assert "one part of a MIG device" in origins(lines)["layouts.default"]
@@ -184,12 +184,12 @@ def test_amd_and_taints_that_all_of_its_nodes_have(tmp_path: Path) -> None:
     lines = lines_of(cluster_of(*nodes))
     it = loaded(tmp_path, lines)
     assert (it.kubernetes.resource, it.marks) == ("amd.com/gpu", ("mi300x", "amd", "kubernetes"))
-    assert it.kubernetes.tolerations == (
+    assert [toleration.content() for toleration in it.kubernetes.tolerations] == [
         {"key": "amd.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
-    )
+    ]
     assert origins(lines)["kubernetes.tolerations"] == "nodes: taints of all of them"
     lines = lines_of(cluster_of(nodes[1]))
-    assert [each["value"] for each in loaded(tmp_path, lines).kubernetes.tolerations] == ["present", "5"]
+    assert [each.value for each in loaded(tmp_path, lines).kubernetes.tolerations] == ["present", "5"]
     assert "are they meant for you?" in origins(lines)["kubernetes.tolerations"]
 
 
@@ -197,10 +197,10 @@ def test_a_small_cluster_of_cpus(tmp_path: Path) -> None:
     only = node("kind-control-plane", {"cpu": "2", "memory": "2000Mi"}, taints=(CONTROL,))
     lines = lines_of(cluster_of(only))
     it = loaded(tmp_path, lines)
-    assert (it.device, it.layouts, it.marks) == ("cpu", {"default": ("1x1",)}, ("cpu", "kubernetes"))
+    assert (it.device, it.layouts, it.marks) == ("cpu", {"default": (Layout(1, 1, "cpu"),)}, ("cpu", "kubernetes"))
     assert (it.kubernetes.cpu, it.kubernetes.memory, it.kubernetes.shm) == ("1", "1000Mi", "250Mi")
     assert it.threads_per_rank == 1
-    assert it.kubernetes.tolerations[0]["operator"] == "Exists"
+    assert it.kubernetes.tolerations[0].operator == "Exists"
     assert "TODO no claim is there that many nodes can write" in origins(lines)["kubernetes.volumes"]
 
 
@@ -210,7 +210,7 @@ def test_a_cluster_with_ipu_jobs(tmp_path: Path) -> None:
     assert (it.device, it.kubernetes.kind, it.layouts, it.marks[0]) == (
         "ipu",
         "ipujob",
-        {"default": ("1x4",)},
+        {"default": (Layout(1, 4, "ipu"),)},
         "graphcore",
     )
 
@@ -390,7 +390,7 @@ def test_a_namespace_of_a_shared_service(kube: Kube, site: Path, capsys: pytest.
     assert init(site, "--context", "fake", "--namespace", "mine", "--enable") == 0
     it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["gpus"]
     keys = it.kubernetes
-    assert (it.device, it.layouts, it.marks[0]) == ("gpu", {"default": ("1x8",)}, "a100")
+    assert (it.device, it.layouts, it.marks[0]) == ("gpu", {"default": (Layout(1, 8, "gpu"),)}, "a100")
     assert (keys.context, keys.namespace, keys.queue, keys.cpu_per_device) == ("fake", "mine", "mine-user-queue", "10")
     assert (keys.node_selector, keys.kubeconfig) == ({PRODUCT: A100}, None)
     (volume,) = keys.volumes

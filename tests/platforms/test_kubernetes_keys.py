@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from platforms.config.cluster_values import quantity_of, times
 from platforms.config.schema import Platform, Site, load_platforms
-from platforms.config.values import quantity_of, times
 from platforms.job import ConfigError
 from platforms.schedulers import FILE_KEYS
 
@@ -30,7 +30,7 @@ def test_kubernetes_keys_are_read_as_written(tmp_path: Path) -> None:
     found = keys.kubernetes
     assert (found.cpu, found.memory, found.keep_s, found.pod_start_limit_s, found.user) == ("2", "1.5Gi", 3600, 1200, 0)
     assert found.labels == {"version": "3.10", "on": "yes"}
-    assert found.tolerations == ({"key": "a", "effect": "NoExecute", "tolerationSeconds": 30},)
+    assert found.tolerations[0].content() == {"key": "a", "effect": "NoExecute", "tolerationSeconds": 30}
     assert (found.volumes[0].mount, found.volumes[0].access_mode) == ("/data", "ReadWriteMany")
     assert keys.policy.most == {"cpu": "192", "nvidia.com/gpu": "8"}
 
@@ -101,11 +101,6 @@ def test_each_mistake_is_named_with_its_line_and_key(tmp_path: Path, text: str, 
         ("user: 2147483648", "kubernetes.user: 2147483648 is no user id"),
         ("cpu: 0", "kubernetes.cpu: '0' is nothing (write how much, or remove the line)"),
         ("memory_per_device: 0Gi", "kubernetes.memory_per_device: '0Gi' is nothing"),
-        ("{shm: 8Gi, memory: 4Gi}", "kubernetes: shm: 8Gi is more than memory: 4Gi, of which it is a part"),
-        ("{shm_per_device: 2Gi, memory_per_device: 1Gi}", "shm_per_device: 2Gi is more than memory_per_device: 1Gi"),
-        ("image: a b", "kubernetes.image: 'a b' is no image (write registry.example/name:tag"),
-        ("image: UPPER/x:1", "'UPPER/x:1' is no image"),
-        ("image: x@sha256", "'x@sha256' is no image"),
         ("resource: a b", "kubernetes.resource: 'a b' is no key of a label"),
         ("archive: models.pyz", "archive: 'models.pyz' is no absolute path (write it as the pods see it"),
         ("volumes: [{mount: data, pvc: a}]", "'data' is no absolute path (write it as the pods see it: /data)"),
@@ -113,21 +108,12 @@ def test_each_mistake_is_named_with_its_line_and_key(tmp_path: Path, text: str, 
         ("volumes: [{mount: /a, host_path: b}]", "host_path: 'b' is no absolute path (write it as the node sees it"),
         ("volumes: [{mount: /a, host_path: /b/../c}]", "host_path: '/b/../c': `..` may not stand in it"),
         ("volumes: [{mount: /a, pvc: X_y}]", "volumes[0].pvc: 'X_y' is no name that Kubernetes takes"),
-        ("volumes: [{mount: /a, pvc: a}, {mount: /a/, pvc: b}]", "volumes[1].mount: /a has volumes[0] already"),
-        ("{shm: 1Gi, volumes: [{mount: /dev/shm, memory: 1Gi}]}", "volumes[0].mount: /dev/shm has shm: already"),
-        ("volumes: [{mount: /hpc-ml-bench/work, pvc: a}]", "/hpc-ml-bench/work is for our own code and work"),
-        ("tolerations: [{key: a, operator: Exist}]", "tolerations[0]: operator: 'Exist' is not one of Exists, Equal"),
+        ("tolerations: [{key: a, operator: Exist}]", "tolerations[0].operator: 'Exist' is not one of Exists, Equal"),
         ("tolerations: [{key: a, effect: No}]", "effect: 'No' is not one of NoSchedule, PreferNoSchedule, NoExecute"),
-        ("tolerations: [{key: a, operator: Exists, value: b}]", "value: means nothing to operator Exists"),
-        (
-            "tolerations: [{key: a, tolerationSeconds: 30}]",
-            "tolerationSeconds: means something with `effect",
-        ),
-        ("tolerations: [{key: a, effect: NoExecute, tolerationSeconds: 1m}]", "needs a whole number, not '1m'"),
+        ("tolerations: [{key: a, tolerationSeconds: 1m}]", "needs a whole number, not '1m'"),
         ("tolerations: [{key: a b}]", "'a b' is no key of a label"),
         ("tolerations: [{key: a, value: b c}]", "'b c' is no value of a label"),
-        ("tolerations: [{value: b}]", "needs a key (or `operator: Exists` alone"),
-        ("tolerations: [{key: a, opertor: Exists}]", "opertor: unknown key (known: key, operator"),
+        ("tolerations: [{key: a, opertor: Exists}]", "opertor: unknown key (did you mean 'operator'?)"),
     ],
 )
 def test_invalid_values_are_refused_when_the_file_is_read(tmp_path: Path, keys: str, said: str) -> None:
@@ -138,17 +124,6 @@ def test_invalid_values_are_refused_when_the_file_is_read(tmp_path: Path, keys: 
     assert len(raised.value.problems) == 1
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        "busybox", "pytorch/pytorch:2.5.1-cuda12.4", "localhost/x", "Host.example/a_b/c__d:Tag_1", "host:5000/a",
-        "ghcr.io/a/b:1@sha256:0123abc", "${site.image}", "registry.example/${site.image}:1",
-    ],
-)  # fmt: skip
-def test_image_references_are_checked(tmp_path: Path, image: str) -> None:
-    assert load(tmp_path, f"{HEAD}data_dir: /d\nkubernetes: {{image: '{image}'}}\n").kubernetes.image
-
-
 def test_unusual_but_valid_values_are_accepted(tmp_path: Path) -> None:
     keys = (
         "{labels: {a.b/C_d: '', '1': x_1.Y}, node_selector: {nvidia.com/gpu.product: NVIDIA-H200}, shm: 4Gi,"
@@ -157,7 +132,8 @@ def test_unusual_but_valid_values_are_accepted(tmp_path: Path) -> None:
         " volumes: [{mount: /dev/shm/x, memory: 1Gi}, {mount: '/a/${site.b}', pvc: 'sets.${site.c}'}]}"
     )
     found = load(tmp_path, f"{HEAD}data_dir: /d\nkubernetes: {keys}\n").kubernetes
-    assert found.tolerations[:2] == ({"operator": "Exists"}, {"key": "a", "value": "1"})
+    written = [toleration.content() for toleration in found.tolerations]
+    assert written[:2] == [{"operator": "Exists"}, {"key": "a", "value": "1"}]
 
 
 def test_kubernetes_keys_are_refused_for_other_schedulers(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import select
+from harness import cases
 from harness.plans import TrialRequest
 from harness.spec import spec_of
 from harness.suite import suite_of
@@ -124,7 +124,7 @@ def specs(pytester: pytest.Pytester, site: Path, example: Site, kept: dict[str, 
             *words(site, "-m", "slurm or kubernetes or cs3", "--collect-only", "--dry-run"), plugins=[seen]
         )
         for item in seen.items:
-            case = suite_of(item.config).case(item)
+            case = suite_of(item.config).selection.case(item)
             spec = spec_of(item, case, "run", Path("/somewhere/models-0123456789ab.pyz"), ROOT, TrialRequest())
             assert spec.benchmark is not None
             kept.setdefault(case.platform.name, {}).setdefault(spec.benchmark, []).append(spec)
@@ -551,7 +551,7 @@ def on(monkeypatch: pytest.MonkeyPatch, year: int, month: int, day: int) -> None
         def today(cls) -> datetime.date:
             return datetime.date(year, month, day)
 
-    monkeypatch.setattr(select, "datetime", SimpleNamespace(date=Day))
+    monkeypatch.setattr(cases, "datetime", SimpleNamespace(date=Day))
 
 
 def test_a_dry_run_shows_the_jobs_and_what_is_missing(

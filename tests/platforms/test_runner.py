@@ -42,8 +42,8 @@ from platforms.rundir import job_folder, job_json, session_history, session_jour
 from platforms.rundir.session_history import Attempt
 from platforms.rundir.session_journal import Journal, TakenOver
 from platforms.runner import Job, Runner, messages
+from platforms.runner.deadlines import AWAY_S, GRACE_S
 from platforms.runner.finalizer import LOG_S
-from platforms.runner.live_job import AWAY_S, GRACE_S
 from platforms.runner.runner import ANSWER_S
 from platforms.runner.workers import InlinePool, ThreadPool
 

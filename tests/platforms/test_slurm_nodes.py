@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -222,13 +223,20 @@ def test_a_job_runs_where_it_must_and_says_where_it_ran(slurm: Cluster, tmp_path
 
 
 @pytest.mark.real_slurm
-def test_a_drained_node_is_refused_before_the_job_is_submitted(slurm: Cluster, tmp_path: Path) -> None:
+def test_a_job_on_a_drained_node_ends_at_once(slurm: Cluster, tmp_path: Path) -> None:
     slurm.ask("scontrol", "update", "nodename=cn2", "state=drain", "reason=bad DIMM | slot 3")
     scheduler = SlurmScheduler(platform(tmp_path))
-    with pytest.raises(MachineError, match=r"node cn2 is drained: 'bad DIMM \| slot 3', by \w+ since 20") as refusal:
-        submitted(scheduler, replace(shell("x"), nodes=("cn2",)), tmp_path)
-    assert refusal.value.status.state is State.NEVER_ADMISSIBLE
-    assert slurm.ask("squeue", "-h", "--states=all", f"--name={shell('x').name}") == ""
+    job = submitted(scheduler, replace(shell("drained"), nodes=("cn2",)), tmp_path)
+    seen: list[Status] = []
+
+    def has_ended() -> bool:
+        seen.append(scheduler.status([job])[job.job_id])
+        return not seen[-1].state.live
+
+    until(has_ended, "it ends")
+    assert seen[-1].state is State.NEVER_ADMISSIBLE
+    assert re.match(r"node cn2 is drained: 'bad DIMM \| slot 3', by \w+ since 20", seen[-1].reason)
+    assert slurm.ask("squeue", "-h", "--states=all", "-j", job.job_id, "-o", "%T") == "CANCELLED"
     nodes = backend_of(platform(tmp_path)).nodes(platform(tmp_path))
     assert [(node.name, node.state) for node in nodes] == [("cn1", "idle"), ("cn2", "drained"), ("cn3", "idle")]
     slurm.ask("scontrol", "update", "nodename=cn2", "state=resume")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platforms.config.values import clock, seconds_of, short_clock
+from platforms.config.durations import clock, seconds_of, short_clock
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,12 @@ def nodes_of_platform(client: Client, platform: Platform) -> list[NodeState]:
     """The nodes that the platform's pods can get: by node_selector, tolerations and devices. Raises as list_nodes."""
     keys = platform.kubernetes
     resource = None if platform.unit == "cpu" else keys.resource or placeholders.RESOURCES.get(platform.unit)
+    tolerations = [toleration.content() for toleration in keys.tolerations]
     found = []
     for _name, tree in sorted(list_nodes(client).items()):
         node = node_of(tree)
         has_device = resource is None or node.allocatable.get(resource, 0.0) > 0
-        tolerated = all(taint.tolerated(keys.tolerations) for taint in node.taints)
+        tolerated = all(taint.tolerated(tolerations) for taint in node.taints)
         if has_device and tolerated and node.has(keys.node_selector):
             found.append(state_of(tree))
     return found

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platforms.config.values import quantity_of
+from platforms.config.cluster_values import quantity_of
 from platforms.job import (
     AwayError,
     JobSpec,

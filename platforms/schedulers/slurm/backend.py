@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
 from platforms.config.scheduler_keys import SchedulerKeys
@@ -34,41 +35,29 @@ class SlurmBackend(Backend):
         from platforms import transports
         from platforms.schedulers.slurm import maintenance
 
-        transport = transports.connect(platform)
-        try:
+        with closing(transports.connect(platform)) as transport:
             return maintenance.ask(transport, platform, reservation)
-        finally:
-            transport.close()
 
     def nodes(self, platform: Platform) -> Sequence[NodeState]:
         from platforms import transports
         from platforms.schedulers.slurm import node_states, queries
 
-        transport = transports.connect(platform)
-        try:
+        with closing(transports.connect(platform)) as transport:
             return node_states.nodes_of_platform(queries.ask_nodes(transport), platform)
-        finally:
-            transport.close()
 
     def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
         from platforms import transports
         from platforms.schedulers.slurm import queries
 
-        transport = transports.connect(platform)
-        try:
+        with closing(transports.connect(platform)) as transport:
             return queries.nodes_of_job(transport, job_id)
-        finally:
-            transport.close()
 
     def start_of_job(self, platform: Platform, job_id: str) -> float | None:
         from platforms import transports
         from platforms.schedulers.slurm import queries
 
-        transport = transports.connect(platform)
-        try:
+        with closing(transports.connect(platform)) as transport:
             return queries.start_of_job(transport, job_id)
-        finally:
-            transport.close()
 
     def drain_command(self, node: str, reason: str) -> str:
         from platforms.schedulers.slurm import node_states

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from platforms.config.draft import Draft, DraftLine, DraftRequest, written
+from platforms.config.durations import clock, seconds_of
 from platforms.config.loading import nearest
-from platforms.config.values import clock, seconds_of
 from platforms.job import AwayError, ConfigError, RefusedError
 from platforms.schedulers import machine_draft
 from platforms.schedulers.machine_draft import AMD, HOUR_S, NVIDIA, UNITS, Answer, Devices, Hardware, Reach

@@ -85,81 +85,137 @@ class PolledJob:
     nodes: Mapping[str, NodeRow] | None = None
     unchanged_s: float = 0.0
 
+    @property
+    def ended_in_accounting(self) -> bool:
+        """Whether accounting has the job's end, if perhaps not yet those of all steps."""
+        rows = self.accounting_rows or ()
+        return bool(rows) and not rows[0].live
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a job ended. `exit_code` and `signal` stay None when Slurm ended the job for a reason of its own."""
+
+    state: State
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    failed_node: str | None = None
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A job that is over, and what Slurm knows of its end.
+
+    Attributes:
+        account_row: the end by accounting, else by scontrol; None if neither has one.
+        last_row: `account_row`, else squeue's; None if Slurm has forgotten the job.
+        steps: the rows of its steps, if accounting has its end.
+        slurm_state: the end by Slurm's word for it; None if the exit code says how the job ended.
+        status: its nodes and times.
+        errors: Slurm's own lines in its log.
+    """
+
+    job: PolledJob
+    account_row: JobRow | None
+    last_row: JobRow | None
+    steps: Sequence[JobRow]
+    slurm_state: State | None
+    status: Status
+    errors: LogErrors
+
 
 def judge(job: PolledJob) -> Status:
     """Return the job's status now. It stays live until its end is certain."""
-    queue_row = job.queue_row
-    if queue_row is not None and queue_row.live:
-        return _judge_live(queue_row, job)
-
-    rows = list(job.accounting_rows or ())
-    ended_in_accounting = bool(rows) and not rows[0].live
-    if queue_row is None and not ended_in_accounting and job.exit_file is None:
-        return _judge_unknown(rows, job)
-
-    steps_accounted_for = ended_in_accounting and not any(row.live for row in rows)
-    if not steps_accounted_for and job.accounting_enabled and job.unchanged_s < ACCOUNT_S:
-        return _still_ending("ended; its steps are not accounted for yet", queue_row, rows)
-
-    final_row = rows[0] if ended_in_accounting else queue_row
-    has_run = job.exit_file is not None or (final_row is not None and final_row.state == "COMPLETED")
-    if has_run and _missing_evidence(job) and job.unchanged_s < LAG_S:
-        return _still_ending("ended; its log and its exit file are still on their way", queue_row, rows)
-    return _judge_ended(rows if ended_in_accounting else [], job)
+    for row in (_pending, _live, _unknown_to_squeue, _steps_missing, _evidence_missing):
+        status = row(job)
+        if status is not None:
+            return status
+    return _judge_ended(job)
 
 
-# --- jobs that have not ended, or of which nothing says how ----------------------------------------------------------
+# --- the rows of the table: jobs that have not ended, or of which nothing says how -----------------------------------
 
 
-def _judge_live(queue_row: JobRow, job: PolledJob) -> Status:
-    """squeue shows the job as waiting or running."""
-    state = STATES.get(queue_row.state) or State.UNKNOWN
-    if state is State.QUEUED and job.started:
+def _pending(job: PolledJob) -> Status | None:
+    """squeue shows the job as waiting."""
+    row = job.queue_row
+    if row is None or not row.live or STATES.get(row.state) is not State.QUEUED:
+        return None
+    if job.started:
         if job.exit_file and job.exit_file.exit_code == 0 and job.unchanged_s < LOST_S:
-            return _status(State.UNKNOWN, "squeue shows it as queued, and its script has ended", queue_row)
-        reason = f"Slurm queued it again after it had started ({queue_row.reason})"
-        return _status(State.PREEMPTED, reason, queue_row)
-    if state is State.QUEUED and asked_node_is_out(queue_row.reason) and job.nodes is not None:
-        why = why_out_of_service(expand_nodes(queue_row.asked_nodes), job.nodes)
+            return _status(State.UNKNOWN, "squeue shows it as queued, and its script has ended", row)
+        return _status(State.PREEMPTED, f"Slurm queued it again after it had started ({row.reason})", row)
+    if asked_node_is_out(row.reason) and job.nodes is not None:
+        why = why_out_of_service(expand_nodes(row.asked_nodes), job.nodes)
         if why:
-            return _status(State.NEVER_ADMISSIBLE, why, queue_row)
-    if state is State.QUEUED and can_never_start(queue_row.reason) and job.unchanged_s >= NEVER_S:
-        reason = f"it pends for {queue_row.reason}, which waiting does not change"
-        return _status(State.NEVER_ADMISSIBLE, reason, queue_row)
+            return _status(State.NEVER_ADMISSIBLE, why, row)
+    if can_never_start(row.reason) and job.unchanged_s >= NEVER_S:
+        return _status(State.NEVER_ADMISSIBLE, f"it pends for {row.reason}, which waiting does not change", row)
+    return None
 
+
+def _live(job: PolledJob) -> Status | None:
+    """squeue shows the job in a state from which others follow."""
+    row = job.queue_row
+    if row is None or not row.live:
+        return None
+    state = STATES.get(row.state) or State.UNKNOWN
     reasons = []
-    if queue_row.state not in ("PENDING", "RUNNING"):
-        reasons.append(queue_row.state.lower())
-    if queue_row.reason and state is not State.RUNNING:
-        reasons.append(queue_row.reason)
-    return _status(state, ": ".join(reasons), queue_row)
+    if row.state not in ("PENDING", "RUNNING"):
+        reasons.append(row.state.lower())
+    if row.reason and state is not State.RUNNING:
+        reasons.append(row.reason)
+    return _status(state, ": ".join(reasons), row)
 
 
-def _judge_unknown(rows: Sequence[JobRow], job: PolledJob) -> Status:
+def _unknown_to_squeue(job: PolledJob) -> Status | None:
     """squeue does not know the job, and neither accounting nor an exit file says how it ended.
 
     The controller forgets a job soon after its end, and what it tells accounting may come later. After a crash it may
     have forgotten a job whose end accounting never learns.
     """
+    if job.queue_row is not None or job.exit_file is not None or job.ended_in_accounting:
+        return None
     no_exit_file = "its script left no exit file"
-    if rows:
-        reason = f"squeue does not know it, sacct says {rows[0].state}"
+    if job.accounting_rows:
+        row = job.accounting_rows[0]
+        reason = f"squeue does not know it, sacct says {row.state}"
         if job.unchanged_s < RUNAWAY_S:
-            return _status(State.UNKNOWN, reason, None, rows[0])
-        return _status(State.LOST, f"{reason} for {RUNAWAY_S:g} s now, and {no_exit_file}", None, rows[0])
+            return _status(State.UNKNOWN, reason, None, row)
+        return _status(State.LOST, f"{reason} for {RUNAWAY_S:g} s now, and {no_exit_file}", None, row)
     if job.accounting_enabled and job.accounting_rows is None:
         return Status(State.UNKNOWN, f"squeue does not know it, sacct does not answer, and {no_exit_file}")
     if job.unchanged_s < LOST_S:
         return Status(State.UNKNOWN, "Slurm does not know it (yet)")
-    errors = find_errors(job.log_lines, job.job_id, ())
-    if errors.job_ended:
-        return _judge_ended([], job)
+    if find_errors(job.log_lines, job.job_id, ()).job_ended:
+        return _judge_ended(job)
     return Status(State.LOST, f"neither squeue nor sacct knows it, and {no_exit_file}")
 
 
-def _still_ending(reason: str, queue_row: JobRow | None, rows: Sequence[JobRow]) -> Status:
+def _steps_missing(job: PolledJob) -> Status | None:
+    """Accounting lags behind."""
+    has_all_ends = job.ended_in_accounting and not any(row.live for row in job.accounting_rows or ())
+    if has_all_ends or not job.accounting_enabled or job.unchanged_s >= ACCOUNT_S:
+        return None
+    return _still_ending("ended; its steps are not accounted for yet", job)
+
+
+def _evidence_missing(job: PolledJob) -> Status | None:
+    """A shared file system lags behind."""
+    last_row = job.queue_row
+    if job.accounting_rows and job.ended_in_accounting:
+        last_row = job.accounting_rows[0]
+    has_run = job.exit_file is not None or (last_row is not None and last_row.state == "COMPLETED")
+    if not has_run or job.unchanged_s >= LAG_S or not _missing_evidence(job):
+        return None
+    return _still_ending("ended; its log and its exit file are still on their way", job)
+
+
+def _still_ending(reason: str, job: PolledJob) -> Status:
     """The job has ended, but not all is known about its end yet."""
-    status = _status(State.RUNNING, reason, queue_row, rows[0] if rows else None)
+    accounting_row = next(iter(job.accounting_rows or ()), None)
+    status = _status(State.RUNNING, reason, job.queue_row, accounting_row)
     if not status.nodes:  # it was cancelled in the queue and never ran
         return replace(status, state=State.STARTING)
     return status
@@ -180,109 +236,129 @@ def _missing_evidence(job: PolledJob) -> tuple[str, ...]:
     return tuple(missing)
 
 
-# --- jobs that have ended --------------------------------------------------------------------------------------------
+# --- the rows of the table: jobs that have ended ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _End:
-    """How a job ended. `exit_code` and `signal` stay None when Slurm ended the job for a reason of its own."""
+def _judge_ended(job: PolledJob) -> Status:
+    """The job is over: the first row that fits says how."""
+    ended = _ended(job)
+    rows = (_refusal, _launch_failed, _prolog_failed, _slurms_word, _last_words, _exit_code)
+    end = next(end for end in (row(ended) for row in rows) if end is not None)
+    status = replace(ended.status, state=end.state, reason=end.reason, exit_code=end.exit_code, signal=end.signal)
+    if end.failed_node is not None:
+        return replace(status, failed_nodes=(end.failed_node,))
+    if end.state is State.SUCCEEDED:
+        return replace(status, problems=_missing_evidence(job), warnings=_warnings(ended.steps, job))
+    if end.reason or ended.errors.most_telling:
+        return replace(status, reason=end.reason or ended.errors.most_telling)
+    if ended.account_row is not None and ended.account_row.signal == BEGIN_FAILED_SIGNAL:
+        return replace(status, reason="Slurm could not begin: does the compute node see work_dir?")
+    return status
 
-    state: State
-    reason: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
 
-
-def _judge_ended(rows: Sequence[JobRow], job: PolledJob) -> Status:
-    """The job is over. `rows` are those of accounting, empty when accounting does not say that the job is over."""
+def _ended(job: PolledJob) -> _Ended:
+    rows: Sequence[JobRow] = ()
+    if job.accounting_rows and job.ended_in_accounting:
+        rows = job.accounting_rows
+    account_row = next(iter(rows), job.scontrol_row)
+    last_row = account_row or job.queue_row
+    slurm_state = None
+    if last_row is not None:
+        slurm_state = STATES.get(last_row.state, State.LOST)
+    status = _status(State.UNKNOWN, "", job.queue_row, account_row)
     exit_file = job.exit_file
-    accounting_row = rows[0] if rows else job.scontrol_row
-    final_row = accounting_row or job.queue_row
-    steps = rows[1:]
-
-    status = _status(State.UNKNOWN, "", job.queue_row, accounting_row)  # nodes and times
     if exit_file is not None:
         nodes = status.nodes or expand_nodes(exit_file.nodes)
         status = replace(status, nodes=nodes, ended_s=status.ended_s or exit_file.ended_s)
-    errors = find_errors(job.log_lines, job.job_id, status.nodes)
-
-    if exit_file is not None and exit_file.refused:
-        end = _refusal(exit_file, errors)
-        return replace(status, state=end.state, reason=end.reason, exit_code=end.exit_code)
-
-    state = None
-    if final_row is not None:
-        state = STATES.get(final_row.state, State.LOST)
-    if state is State.CANCELLED and exit_file is not None and exit_file.ended_s < (status.started_s or 0.0):
-        # A controller that crashed before it saved that the job runs started the job again, and the node refused the
-        # second start. So the cancelled start is not the job's, and its script's end is the true one.
-        state = None
-        status = replace(status, started_s=None, ended_s=exit_file.ended_s)
-
-    failed_node = errors.failed_node
-    drained_node = _failed_prolog(status.nodes, job)
-    if failed_node is not None and state in (None, State.CANCELLED):
-        status = replace(status, failed_nodes=(failed_node,))
-        end = _End(State.NODE_LOST, errors.launch_failed)
-    elif drained_node is not None and state is State.CANCELLED:
-        status = replace(status, failed_nodes=(drained_node.name,))
-        end = _End(State.NODE_LOST, f"{drained_node.name} is {drained_node.state}: {drained_node.reason}")
-    elif state is not None and final_row is not None:
-        end = _end_by_slurm(state, final_row, job)
-    else:
+        if slurm_state is State.CANCELLED and exit_file.ended_s < (status.started_s or 0.0):
+            # A controller that crashed before it saved that the job runs started the job again, and the node refused
+            # the second start. So the cancelled start is not the job's, and its script's end is the true one.
+            slurm_state = None
+            status = replace(status, started_s=None, ended_s=exit_file.ended_s)
+    if slurm_state is None:
         status = replace(status, ended_s=_ended_s_by_script(status, exit_file))
-        end = _correct_by_steps(_end_by_exit_code(accounting_row, final_row, exit_file), steps, errors)
-        if final_row is None and errors.end_of_job is not None and end.state is not State.OUT_OF_MEMORY:
-            end = _End(errors.end_of_job, errors.job_ended)  # the script's exit code is only that of being ended
-        if end.state is State.SIGNALLED and not end.signal:
-            end = replace(end, signal=signal_of_exit(end.exit_code))
-
-    if end.state is State.SUCCEEDED:
-        status = replace(status, problems=_missing_evidence(job), warnings=_warnings(steps, job))
-    elif not end.reason:
-        end = replace(end, reason=errors.most_telling)
-        if not end.reason and accounting_row is not None and accounting_row.signal == BEGIN_FAILED_SIGNAL:
-            end = replace(end, reason="Slurm could not begin: does the compute node see work_dir?")
-    return replace(status, state=end.state, reason=end.reason, exit_code=end.exit_code, signal=end.signal)
+    errors = find_errors(job.log_lines, job.job_id, status.nodes)
+    return _Ended(job, account_row, last_row, rows[1:], slurm_state, status, errors)
 
 
-def _refusal(exit_file: ExitFile, errors: LogErrors) -> _End:
+def _refusal(ended: _Ended) -> _End | None:
     """The script itself did not start the ranks."""
+    exit_file = ended.job.exit_file
+    if exit_file is None or not exit_file.refused:
+        return None
     if exit_file.refused == "late":
         reason = "its start limit had passed when Slurm started it"
         return _End(State.START_DEADLINE, reason, exit_file.exit_code)
     if exit_file.refused == "again":
         return _End(State.PREEMPTED, "Slurm started it a second time", exit_file.exit_code)
-    return _End(State.REQUEST_REFUSED, errors.most_telling, exit_file.exit_code)
+    return _End(State.REQUEST_REFUSED, ended.errors.most_telling, exit_file.exit_code)
 
 
-def _failed_prolog(nodes: Sequence[str], job: PolledJob) -> NodeRow | None:
-    """The node whose prolog failed, so that Slurm cancelled the job before its script began, and drained the node."""
-    if job.started or job.exit_file is not None:
+def _launch_failed(ended: _Ended) -> _End | None:
+    """A node did not start the tasks of srun, and Slurm knows no end of its own."""
+    node = ended.errors.failed_node
+    if node is None or ended.slurm_state not in (None, State.CANCELLED):
         return None
-    rows = [job.nodes[name] for name in nodes if name in job.nodes] if job.nodes else []
-    return next((row for row in rows if row.reason.startswith(PROLOG_FAILED)), None)
+    return _End(State.NODE_LOST, ended.errors.launch_failed, failed_node=node)
 
 
-def _end_by_slurm(state: State, final_row: JobRow, job: PolledJob) -> _End:
+def _prolog_failed(ended: _Ended) -> _End | None:
+    """The prolog of a node failed: Slurm cancelled the job before its script began, and drained the node."""
+    job = ended.job
+    if job.started or job.exit_file is not None or ended.slurm_state is not State.CANCELLED:
+        return None
+    nodes = job.nodes or {}
+    for row in (nodes[name] for name in ended.status.nodes if name in nodes):
+        if row.reason.startswith(PROLOG_FAILED):
+            return _End(State.NODE_LOST, f"{row.name} is {row.state}: {row.reason}", failed_node=row.name)
+    return None
+
+
+def _slurms_word(ended: _Ended) -> _End | None:
     """Slurm's state names the end: TIMEOUT, NODE_FAIL, CANCELLED, … The exit code says nothing more."""
-    if state is State.START_DEADLINE and job.started:
+    state = ended.slurm_state
+    last_row = ended.last_row
+    if state is None or last_row is None:
+        return None
+    if state is State.START_DEADLINE and ended.job.started:
         state = State.TIME_LIMIT
-    cause = final_row.reason
-    if not cause and job.queue_row is not None:
-        cause = job.queue_row.reason
-    if not cause or cause == final_row.state:
-        return _End(state, f"Slurm says {final_row.state}")
-    return _End(state, f"Slurm says {final_row.state}: {cause}")
+    cause = last_row.reason
+    if not cause and ended.job.queue_row is not None:
+        cause = ended.job.queue_row.reason
+    if not cause or cause == last_row.state:
+        return _End(state, f"Slurm says {last_row.state}")
+    return _End(state, f"Slurm says {last_row.state}: {cause}")
 
 
-def _end_by_exit_code(accounting_row: JobRow | None, final_row: JobRow | None, exit_file: ExitFile | None) -> _End:
-    """The job COMPLETED or FAILED, and its exit code or signal says how it ended."""
-    reason = "" if final_row is not None else "Slurm has forgotten it; its own script says how it ended"
-    exit_code, signal = _exit_code_and_signal(accounting_row, exit_file)
+def _last_words(ended: _Ended) -> _End | None:
+    """Slurm has forgotten the job, and slurmstepd wrote into its log why it ended the job.
+
+    The script's exit code is then only that of being ended.
+    """
+    errors = ended.errors
+    if ended.last_row is not None or errors.end_of_job is None or errors.out_of_memory:
+        return None
+    return _End(errors.end_of_job, errors.job_ended)
+
+
+def _exit_code(ended: _Ended) -> _End:
+    """Exit code or signal says how the job ended, unless a failed step, or an error of Slurm in the log, knows more."""
+    end = _correct_by_steps(_end_by_exit_code(ended), ended.steps, ended.errors)
+    if end.state is State.SIGNALLED and not end.signal:
+        return replace(end, signal=signal_of_exit(end.exit_code))
+    return end
+
+
+def _end_by_exit_code(ended: _Ended) -> _End:
+    """The job COMPLETED or FAILED, or Slurm has forgotten it."""
+    last_row = ended.last_row
+    reason = ""
+    if last_row is None:
+        reason = "Slurm has forgotten it; its own script says how it ended"
+    exit_code, signal = _exit_code_and_signal(ended.account_row, ended.job.exit_file)
     if signal:
         return _End(State.SIGNALLED, reason, exit_code, signal)
-    if final_row is not None and final_row.state == "FAILED" and not exit_code:
+    if last_row is not None and last_row.state == "FAILED" and not exit_code:
         return _End(State.NOT_STARTABLE, reason, exit_code)
     if exit_code is None:
         return _End(State.SUCCEEDED, reason)
@@ -317,17 +393,9 @@ def _correct_by_steps(end: _End, steps: Sequence[JobRow], errors: LogErrors) -> 
     launched_by_srun = [step for step in steps if step.id.rpartition(".")[2].isdigit()]  # not `batch`, `extern`
     failed_steps = [step for step in launched_by_srun if step.state != "COMPLETED" and not step.live]
 
-    for step in steps:
-        if step.state == "OUT_OF_MEMORY":
-            reason = errors.most_telling or f"Slurm says so of step {step.id}"
-            return replace(end, state=State.OUT_OF_MEMORY, reason=reason)
-    if errors.out_of_memory and (failed_steps or not steps or not succeeded):
-        return replace(end, state=State.OUT_OF_MEMORY, reason=errors.most_telling)
-    if errors.no_command and not succeeded:
-        return replace(end, state=State.NOT_STARTABLE, reason=errors.no_command)
-    if errors.step_refused and succeeded:  # accounting has no row of a step that was refused
-        return replace(end, state=State.NOT_STARTABLE, reason=errors.step_refused)
-
+    cause = _cause_beside_exit_codes(succeeded, steps, failed_steps, errors)
+    if cause is not None:
+        return replace(end, state=cause.state, reason=cause.reason)
     if (errors.task_failed or errors.stopped) and succeeded and not steps:
         exit_code = errors.exit_code
         state = State.EXITED if exit_code is None else state_of_exit(exit_code, speaks_wire=False)
@@ -347,6 +415,22 @@ def _correct_by_steps(end: _End, steps: Sequence[JobRow], errors: LogErrors) -> 
         or f"step {culprit.id} ended {culprit.state} with exit code {culprit.exit_code}, the job with {end.exit_code}"
     )
     return _End(state_of_exit(exit_code, speaks_wire=False), reason, exit_code)
+
+
+def _cause_beside_exit_codes(
+    succeeded: bool, steps: Sequence[JobRow], failed_steps: Sequence[JobRow], errors: LogErrors
+) -> _End | None:
+    """Memory, a command that is not there, a step that was refused: no exit code says these."""
+    for step in steps:
+        if step.state == "OUT_OF_MEMORY":
+            return _End(State.OUT_OF_MEMORY, errors.most_telling or f"Slurm says so of step {step.id}")
+    if errors.out_of_memory and (failed_steps or not steps or not succeeded):
+        return _End(State.OUT_OF_MEMORY, errors.most_telling)
+    if errors.no_command and not succeeded:
+        return _End(State.NOT_STARTABLE, errors.no_command)
+    if errors.step_refused and succeeded:  # accounting has no row of a step that was refused
+        return _End(State.NOT_STARTABLE, errors.step_refused)
+    return None
 
 
 def _first_culprit(failed_steps: Sequence[JobRow], succeeded: bool) -> JobRow | None:

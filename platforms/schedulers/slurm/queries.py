@@ -89,14 +89,9 @@ echo "scancel $?"
 
 # A job that has no nodes yet prints an empty list.
 JOB_ID = re.compile(r"\d+([_+]\d+)?")
-_JOB_NODES_SCRIPT = """\
-{preamble}squeue --all --noheader --states=all --jobs={id} --format='nodes %N' | grep . && exit
-sacct --allusers --allocations --noheader --parsable2 --jobs={id} --format=NodeList | sed 's/^/nodes /'
-"""
-
-_JOB_START_SCRIPT = """\
-{preamble}squeue --all --noheader --states=all --jobs={id} --format='start %S' | grep . && exit
-sacct --allusers --allocations --noheader --parsable2 --jobs={id} --format=Start | sed 's/^/start /'
+_ONE_JOB_SCRIPT = """\
+{preamble}squeue --all --noheader --states=all --jobs={id} --format='found {squeue}' | grep . && exit
+sacct --allusers --allocations --noheader --parsable2 --jobs={id} --format={sacct} | sed 's/^/found /'
 """
 
 
@@ -251,11 +246,7 @@ def nodes_of_job(transport: Transport, job_id: str) -> tuple[str, ...]:
     """
     if not JOB_ID.fullmatch(job_id):
         raise RefusedError(f"{job_id!r} is no id of a job at Slurm: write it as squeue prints it, such as 123 or 123_4")
-    script = _JOB_NODES_SCRIPT.format(preamble=QUERY_PREAMBLE, id=job_id)
-    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
-    output = result.stdout.decode(errors="replace")
-    errors = " ".join(result.stderr.decode(errors="replace").split())
-    lists = [line.removeprefix("nodes ") for line in output.splitlines() if line.startswith("nodes ")]
+    lists, errors = _ask_one_job(transport, job_id, squeue="%N", sacct="NodeList")
     names = dict.fromkeys(name for nodes in lists for name in expand_nodes(nodes.replace("None assigned", "")))
     if not lists and UNSURE.search(errors):
         raise AwayError(f"{transport.where}: Slurm cannot be asked for job {job_id}: {errors}")
@@ -277,12 +268,17 @@ def start_of_job(transport: Transport, job_id: str) -> float | None:
     """
     if not JOB_ID.fullmatch(job_id):
         return None
-    script = _JOB_START_SCRIPT.format(preamble=QUERY_PREAMBLE, id=job_id)
-    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
-    lines = result.stdout.decode(errors="replace").splitlines()
-    starts = [unix_time(line.removeprefix("start ")) for line in lines if line.startswith("start ")]
-    known = [start for start in starts if start is not None]
+    starts, _errors = _ask_one_job(transport, job_id, squeue="%S", sacct="Start")
+    known = [start for start in map(unix_time, starts) if start is not None]
     return min(known, default=None)
+
+
+def _ask_one_job(transport: Transport, job_id: str, *, squeue: str, sacct: str) -> tuple[list[str], str]:
+    """Ask squeue, then sacct, for one field of a job. Returns its values, and what Slurm complains of."""
+    script = _ONE_JOB_SCRIPT.format(preamble=QUERY_PREAMBLE, id=job_id, squeue=squeue, sacct=sacct)
+    output, errors = _run(transport, script)
+    values = [line.removeprefix("found ") for line in output.splitlines() if line.startswith("found ")]
+    return values, " ".join(errors.split())
 
 
 def cancel(transport: Transport, jobs: Sequence[Submitted]) -> CancelResult:

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from platforms.config import sbatch_options
+from platforms.config.durations import clock
 from platforms.config.keys import ContainerKeys
-from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
 from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, launcher_place
@@ -42,16 +42,6 @@ TORCHRUN = """\
 export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-$(( ($(nproc) + {ranks} - 1) / {ranks} ))}}
 exec "$0" -m torch.distributed.run --nnodes={nodes} --nproc-per-node={ranks} --node-rank="${{SLURM_NODEID:-0}}" \
 --master-addr="${{SLURM_LAUNCH_NODE_IPADDR:-127.0.0.1}}" --master-port="$MASTER_PORT" "$@"\
-"""
-# Runs in a container before a rank, because the host's Python says nothing about the image's. $0 is the Python, $@ are
-# its arguments.
-PYTHON_INSIDE = """\
-"$0" -c 'import sys; sys.exit(sys.version_info < (3, 8))' || {{
-    echo "$0 is not in the image {image}, or is older than Python 3.8: \
-another image in container: of the platform, or another Python of the image in python:" >&2
-    echo "$0" > {refusals}
-    exit 78
-}}
 """
 
 
@@ -80,7 +70,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
         "python": python if spec.archive else None,
         "fallback_python": fallback_python,
         "python_folder": _python_folder(spec, platform),
-        "refusal_file": _refusal_file(spec, platform),
+        "has_container": platform.container is not None,
         "rendezvous": spec.launcher == "torchrun" or (spec.launcher == "srun" and spec.archive is None),
         "launch": launch(spec, platform),
         "steps_known": "yes" if _steps_known(spec, platform) else "no",
@@ -253,18 +243,14 @@ def _rank_command(spec: JobSpec, platform: Platform) -> list[str]:
         rank = ['"$python"', *map(shlex.quote, spec.rank_command(archive_of(platform, spec)))]
     else:
         rank = [shlex.quote(word) for word in spec.arguments]
-    python_check = _python_check(spec, platform)
 
     if spec.launcher == "torchrun":
-        script = python_check + TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
+        script = TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
         if spec.archive is None:  # a program that is not ours finds the platform's Python, else the one on PATH
             python = "python3" if spec.python == "auto" else spec.python
             rank = [shlex.quote(python), "--no-python", *rank]
         return ["sh", "-c", shlex.quote(script), *rank]
 
-    if python_check:
-        script = f'{python_check}exec "$0" "$@"'
-        rank = ["sh", "-c", shlex.quote(script), *rank]
     if spec.launcher == "srun" and spec.archive is None:
         return ["sh", "-c", shlex.quote(RANK.format(ranks=spec.ranks_per_node)), "sh", *rank]
     if spec.launcher == "srun" and spec.layout.nodes > 1:
@@ -329,22 +315,6 @@ def _mounts(container: ContainerKeys, platform: Platform, spec: JobSpec) -> list
 
 def _mount_pair(mount: str) -> str:
     return mount if ":" in mount else f"{mount}:{mount}"
-
-
-def _refusal_file(spec: JobSpec, platform: Platform) -> str | None:
-    """Return the file that a rank in a container writes before it refuses the image's Python; None without a check."""
-    if platform.container is None or spec.archive is None:
-        return None
-    return f"{folder_of(platform, spec.name)}/refused"
-
-
-def _python_check(spec: JobSpec, platform: Platform) -> str:
-    """Return shell lines that end a rank whose container has no fitting Python; "" where the script checks itself."""
-    refusal_file = _refusal_file(spec, platform)
-    if platform.container is None or refusal_file is None:
-        return ""
-    image = re.sub(r'["$`\\]', "?", platform.container.image)  # it stands within double quotes
-    return PYTHON_INSIDE.format(image=image, refusals=shlex.quote(refusal_file))
 
 
 # --- Python and environment ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ name and id, so another process sees the same jobs.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,6 @@ from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError
 from platforms.schedulers import log_file, staging
 from platforms.schedulers.slurm import error_messages, judge, policy, queries, submission
 from platforms.schedulers.slurm import render as rendering
-from platforms.schedulers.slurm.node_states import why_out_of_service
 from platforms.schedulers.slurm.rows import JobRow, NodeRow
 from platforms.schedulers.slurm.states import asked_node_is_out
 from platforms.transports import file_transfer
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
 CANCEL_POLL_S = 1.0
 SOON_S = 1.0  # the shortest time between two squeue
-NODES_AGE_S = 30.0  # how old a list of all nodes may be before a submission: many jobs are submitted at once
 CALM_S = 10.0  # a site that writes a longer `poll_s:` wants fewer questions, so nothing is asked sooner
 GLANCE_S = {"local": 0.5}  # by transport: on this machine a glance starts no process
 FAR_GLANCE_S = 2.0
@@ -60,7 +59,6 @@ class SlurmScheduler:
         self._log_bytes: dict[str, int] = {}  # sizes of logs at the last poll, by job name
         self._ended: set[str] = set()  # ids of jobs
         self._accounting_enabled = True  # until Slurm says otherwise
-        self._nodes: tuple[float, Mapping[str, NodeRow]] | None = None  # when sinfo was asked last, and its answer
         self._conditions: dict[str, tuple[str, float]] = {}  # by job id: a condition that may pass, and since when
 
     def render(self, spec: JobSpec) -> str:
@@ -81,10 +79,7 @@ class SlurmScheduler:
         """Submit with one command on the login node, which claims the job's folder there: see submission.py."""
         archive = rendering.archive_of(self._platform, spec) if spec.archive else None
         remote_folder = rendering.folder_of(self._platform, spec.name)
-        why_out = self._why_out_of_service(spec)
-        requirements = submission.requirements(
-            archive, spec.data_dir, str(self._platform.work_dir), nodes_are_out=bool(why_out)
-        )
+        requirements = submission.requirements(archive, spec.data_dir, str(self._platform.work_dir))
         script = submission.submission_script(spec, text, remote_folder, requirements)
         result = self._run_submission(script)
         if (result.outcome, result.detail) == ("missing", "archive"):
@@ -93,31 +88,7 @@ class SlurmScheduler:
             result = self._run_submission(script)
         if result.outcome == "id":
             return result.detail
-        if (result.outcome, result.detail) == ("missing", "nodes"):
-            raise MachineError(f"{spec.name}: {why_out}", Status(State.NEVER_ADMISSIBLE, why_out), folder)
         raise self._submission_error(result, spec, remote_folder, folder)
-
-    def _why_out_of_service(self, spec: JobSpec) -> str:
-        """Return why the nodes that the job asks for start no job; "" if they do, and if Slurm does not say.
-
-        sinfo is asked for jobs with such nodes only, and once for all of them that are submitted together.
-        """
-        if not spec.nodes:
-            return ""
-        rows = self._ask_nodes(NODES_AGE_S)
-        known = [name for name in spec.nodes if name in rows]  # of others sbatch says why it refuses them
-        return why_out_of_service(known, rows)
-
-    def _ask_nodes(self, max_age_s: float) -> Mapping[str, NodeRow]:
-        """Return what sinfo shows of all nodes; nothing if it does not answer."""
-        now = self._clock()
-        if self._nodes is None or now - self._nodes[0] > max_age_s:
-            try:
-                self._nodes = (now, queries.ask_nodes(self._transport))
-            except AwayError:
-                self._nodes = None
-                return {}
-        return self._nodes[1]
 
     def _run_submission(self, script: bytes) -> submission.SubmissionResult:
         result = self._transport.run(["sh", "-s"], input=script, timeout_s=submission.LIMIT_S)
@@ -190,7 +161,8 @@ class SlurmScheduler:
             for job in not_live
         )
         if waits_for_node or never_began:
-            nodes = self._ask_nodes(max_age_s=0.0) or None
+            with contextlib.suppress(AwayError):
+                nodes = queries.ask_nodes(self._transport)
 
         statuses = {}
         for job in jobs:

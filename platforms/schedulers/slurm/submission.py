@@ -69,7 +69,7 @@ class SubmissionResult:
 
     Attributes:
         outcome: "id", "refused", "claimed", "away", "unwritable" or "missing".
-        detail: the job's id, sbatch's exit code, the age of the claim, or what is missing ("archive", "data", "nodes");
+        detail: the job's id, sbatch's exit code, the age of the claim, or what is missing ("archive", "data");
             "" with other outcomes.
         errors: what the commands wrote to standard error.
     """
@@ -112,15 +112,12 @@ def submission_script(spec: JobSpec, text: str, folder: str, requirements: str =
     return script.encode(errors="surrogateescape")
 
 
-def requirements(archive: str | None, data_dir: str | None, work_dir: str, *, nodes_are_out: bool = False) -> str:
+def requirements(archive: str | None, data_dir: str | None, work_dir: str) -> str:
     """Return shell lines that look for code and data on the login node.
 
     Data are missing only where the folder above them is there: a login node need not see the compute nodes' disks.
-    With `nodes_are_out` the job cannot start now, so that nothing is submitted that has not been submitted before.
     """
     lines = []
-    if nodes_are_out:
-        lines.append('[ -d "$folder/claim" ] || say missing nodes')
     if archive:
         lines.append(f"[ -f {shlex.quote(archive)} ] || say missing archive")
     if data_dir:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from platforms.config.draft import Draft, DraftLine, DraftRequest, written
+from platforms.config.durations import clock
 from platforms.config.loading import nearest
-from platforms.config.values import clock
 from platforms.job import ConfigError
 from platforms.schedulers import machine_draft
 from platforms.schedulers.kubernetes.api.client import Client

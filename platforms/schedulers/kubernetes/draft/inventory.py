@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from platforms.config.cluster_values import quantity_of
 from platforms.config.loading import nearest
 from platforms.config.schema import Unit
-from platforms.config.values import quantity_of
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, NAMESPACES, NODES, Resource

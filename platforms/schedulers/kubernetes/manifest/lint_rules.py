@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from platforms.config.values import quantity_of
+from platforms.config.cluster_values import quantity_of
 from platforms.job import names_a_secret
 from platforms.schedulers.kubernetes.objects.pod_templates import (
     Object,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from platforms.config.cluster_values import quantity_of
 from platforms.config.keys import VolumeKeys
-from platforms.config.values import quantity_of
 from platforms.job import JobSpec, RefusedError, names_a_secret
 from platforms.schedulers.kubernetes.manifest import launch
 from platforms.schedulers.kubernetes.objects import labels
@@ -232,7 +232,7 @@ PLACEHOLDERS: Mapping[str, Callable[[JobSpec, Platform], object]] = {
     "service_account": lambda _, platform: platform.kubernetes.service_account,
     "priority_class": lambda _, platform: platform.kubernetes.priority_class,
     "node_selector": lambda _, platform: dict(platform.kubernetes.node_selector),
-    "tolerations": lambda _, platform: list(platform.kubernetes.tolerations),
+    "tolerations": lambda _, platform: [toleration.content() for toleration in platform.kubernetes.tolerations],
     "affinity": lambda spec, _: affinity(spec),
     "user": lambda _, platform: platform.kubernetes.user,
     "non_root": lambda _, platform: platform.kubernetes.user != 0 or None,

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from platforms.config import yaml_lines
+from platforms.config.cluster_values import quantity_of
 from platforms.config.loading import nearest
-from platforms.config.values import quantity_of
 from platforms.job import JobSpec
 from platforms.schedulers.kubernetes.manifest import documents, launch, lint_rules, placeholders, templating
 from platforms.schedulers.kubernetes.objects import fields, labels

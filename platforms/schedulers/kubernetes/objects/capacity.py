@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from platforms.config.values import quantity_of
+from platforms.config.cluster_values import quantity_of
 
 Object = Mapping[str, Any]
 _PASSING_TAINTS = "node.kubernetes.io/"  # the state of a node, such as not-ready; these taints come and go

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from platforms.config.values import quantity_of
+from platforms.config.cluster_values import quantity_of
 from platforms.job import State
 from platforms.schedulers.kubernetes.objects.fields import one_line
 

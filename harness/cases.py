@@ -1,23 +1,20 @@
-"""What is selected: the cases of a test on every platform, their ids, and which of them were named and may run."""
+"""The cases of a test: one for each platform, layout and configuration that it runs on, and their ids."""
 
 from __future__ import annotations
 
-import ast
 import datetime
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 from harness import manifests
 from harness.options import Options
 from platforms import checkout
+from platforms.config.durations import seconds_of
 from platforms.config.loading import nearest
 from platforms.config.schema import Platform
-from platforms.config.values import no_mpi_launcher, seconds_of
+from platforms.config.values import no_mpi_launcher
 from platforms.job import Layout
 
 SETTINGS = ("configuration", "size", "mode", "variant", "dtype", "cache")
@@ -26,7 +23,6 @@ WORKLOAD_KEYWORDS = frozenset(
 )
 LAUNCHERS = ("platform", "torchrun", "srun", "poprun", "none")  # what may start a test's own command
 HOME = "local"  # the one platform that runs without being enabled and named
-WANTED = pytest.StashKey[frozenset[str]]()  # the tests that --resume goes on with
 
 
 @dataclass(frozen=True)
@@ -189,172 +185,3 @@ def own_parameters(definition: pytest.Item) -> set[str]:
         spelled = mark.args[0] if mark.args else mark.kwargs["argnames"]
         names.update([n.strip() for n in spelled.split(",")] if isinstance(spelled, str) else spelled)
     return names
-
-
-# --- what -m says ----------------------------------------------------------------------------------------------------
-
-
-@cache
-def _parse(expression: str) -> ast.expr | None:
-    try:
-        return ast.parse(expression, mode="eval").body
-    except SyntaxError:
-        return None  # pytest itself says what is wrong with it
-
-
-def names_in(expression: str) -> set[str]:
-    """The mark names of an -m expression."""
-    tree = _parse(expression)
-    if tree is None:
-        return set()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}  # of a call, too: `mark(keyword=1)`
-
-
-def matches(expression: str, marks: Iterable[str]) -> bool:
-    """Whether an -m expression is true of these marks, as pytest reads it (keywords of a mark are not looked at)."""
-    marks = frozenset(marks)
-
-    def value(node: ast.expr) -> bool:
-        if isinstance(node, ast.BoolOp):
-            values = [value(operand) for operand in node.values]
-            return all(values) if isinstance(node.op, ast.And) else any(values)
-        if isinstance(node, ast.UnaryOp):
-            return not value(node.operand)
-        if isinstance(node, ast.Call):
-            return value(node.func)
-        return isinstance(node, ast.Name) and node.id in marks
-
-    tree = _parse(expression)
-    return tree is not None and value(tree)
-
-
-def check_expression(expression: str, known: Iterable[str], remarks: Sequence[str] = ()) -> None:
-    """Raise UsageError for a mark that does not exist: a mistyped -m must not select nothing and pass."""
-    known = sorted(known)
-    for name in sorted(names_in(expression)):
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise pytest.UsageError(
-                "\n".join(
-                    [f"-m {expression!r}: there is no mark {name!r}{hint} (`pytest --markers` lists them)", *remarks]
-                )
-            )
-
-
-# --- what may run ----------------------------------------------------------------------------------------------------
-
-
-def _named_by_id(args: Sequence[str]) -> set[tuple[Path, str]]:
-    """The file and test of each argument that is the id of a job test."""
-    named = set()
-    for arg in args:
-        if "[" in arg:
-            file, _, test = arg.partition("::")
-            named.add((Path(file), test))
-    return named
-
-
-def may_be_chosen(platform: Platform, options: Options, config: pytest.Config) -> bool:
-    """Whether `choose` could choose a test of this platform.
-
-    The tests of other platforms are not made at all: a suite of 200 tests and twenty platforms would make 4,000 of them
-    to drop all but 200.
-    """
-    runs_unnamed = platform.name == HOME and not options.platforms
-    return runs_unnamed or is_named(platform, options, config)
-
-
-def is_named(platform: Platform, options: Options, config: pytest.Config) -> bool:
-    """Whether somebody has named this platform: by --platform, -m, the id of a test, or --resume."""
-    if options.platforms:
-        return platform.name in options.platforms
-    expression = config.getoption("markexpr") or ""
-    if platform.name in names_in(expression):
-        return True
-    if is_named_by_marks(expression, platform):
-        return True
-    ids = (*config.args, *config.stash.get(WANTED, frozenset()))
-    return any(f"[{platform.name}-" in test for test in ids)
-
-
-def names_directly(name: str, config: pytest.Config) -> bool:
-    """Whether -m, the id of a test or --resume has the name of a platform; `not NAME` leaves it out."""
-    expression = config.getoption("markexpr") or ""
-    ids = (*config.args, *config.stash.get(WANTED, frozenset()))
-    names = names_in(expression)
-    is_wanted = any(matches(expression, marks) for marks in ([name], names)) and not matches(expression, ())
-    return (name in names and is_wanted) or any(f"[{name}-" in test for test in ids)
-
-
-def is_named_by_marks(expression: str, platform: Platform) -> bool:
-    """Whether -m is true with the marks of a platform, and false for a test without marks."""
-    return matches(expression, platform.all_marks) and not matches(expression, ())
-
-
-def choose(
-    items: Sequence[pytest.Item],
-    case_of: Callable[[pytest.Item], Case],
-    options: Options,
-    enabled: Callable[[str], bool],
-    config: pytest.Config,
-) -> tuple[list[pytest.Item], list[str]]:
-    """Split job tests into those that may run and the names of the platforms left out: nothing is spent by accident.
-
-    A platform other than `local` runs only when it is enabled in site.yaml and named: by an -m expression that is true
-    with its marks and false for a test without marks, by a node id, by --platform, or by --resume. Raises UsageError
-    when what was named is not enabled.
-    """
-    expression = config.getoption("markexpr") or ""
-    by_id = _named_by_id(config.args)
-    resumed = config.stash.get(WANTED, frozenset())
-    chosen: list[pytest.Item] = []
-    left_out: set[str] = set()
-    not_enabled: dict[str, bool] = {}  # platform: whether one of its tests, or the platform, was named directly
-    for item in items:
-        platform = case_of(item).platform
-        name = platform.name
-        if options.platforms and name not in options.platforms:
-            left_out.add(name)
-            continue
-        named_directly = (
-            name in options.platforms
-            or name in names_in(expression)
-            or (item.path, item.nodeid.partition("::")[2]) in by_id
-            or item.nodeid in resumed
-        )
-        named_by_mark = is_named_by_marks(expression, platform)
-        if name == HOME or ((named_directly or named_by_mark) and (options.dry_run or enabled(name))):
-            chosen.append(item)
-            continue
-        left_out.add(name)
-        if named_by_mark or (named_directly and not expression):
-            not_enabled[name] = not_enabled.get(name, False) or named_directly
-    refused = [name for name, named_directly in not_enabled.items() if named_directly]
-    if not refused and not chosen:
-        refused = list(not_enabled)
-    if refused:
-        platforms = {case_of(item).platform.name: case_of(item).platform for item in items}
-        raise pytest.UsageError(_not_enabled([platforms[name] for name in refused], options))
-    return chosen, sorted(left_out)
-
-
-def _not_enabled(platforms: Sequence[Platform], options: Options) -> str:
-    """What to type for platforms that were named and are not enabled."""
-    names = [platform.name for platform in platforms]
-    site = checkout.site_option(options.site)
-    again = "".join(f" --platform {name}" for name in names)
-    if options.try_unsupported:
-        again += " --try-unsupported"
-    verb = "is" if len(names) == 1 else "are"
-    lines = [
-        f"{', '.join(names)} {verb} not enabled on this site, so nothing was submitted. To enable and run:",
-        f"    python -m platforms enable {' '.join(names)}{site}",
-        f"    pytest{again}{site}",
-        "(with --dry-run the jobs are shown without enabling anything)",
-    ]
-    for platform in platforms:
-        why = why_all_skipped(platform, options)
-        if why is not None:  # to enable it would run nothing, or little
-            lines.append(why)
-    return "\n".join(lines)
