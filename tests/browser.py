@@ -1,6 +1,6 @@
 """A real Chromium for tests of pages, and axe-core, which finds what keeps people from using a page.
 
-A test is skipped where one of them is missing; with HPC_ML_BENCH_REQUIRE_REAL=1 it fails.
+A test is skipped, or fails, where one of them is missing (tests/programs.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from tests.clusters.sshd import find
+from tests.programs import find, missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -28,8 +26,7 @@ def executable() -> str:
     """The path of Chromium: $CHROMIUM, else the first that is installed. Skips where there is none."""
     found = os.environ.get("CHROMIUM") or next(filter(None, map(find, NAMES)), None)
     if found is None:
-        _missing("Chromium is not installed (apt-get install chromium, or name it: CHROMIUM=/path/to/chrome)")
-    assert found is not None
+        missing("Chromium", "apt-get install chromium, or name it: CHROMIUM=/path/to/chrome")
     return found
 
 
@@ -40,16 +37,8 @@ def axe_source() -> str:
         return Path(named).read_text(encoding="utf-8")
     package = importlib.util.find_spec(AXE)
     if package is None or package.origin is None:
-        _missing("axe-core is not installed (pip install axe-playwright-python, or name it: AXE_MIN_JS=/path)")
-    assert package is not None
-    assert package.origin is not None
+        missing("axe-core", "pip install axe-playwright-python, or name it: AXE_MIN_JS=/path")
     return Path(package.origin).with_name("axe.min.js").read_text(encoding="utf-8")
-
-
-def _missing(reason: str) -> None:
-    if os.environ.get("HPC_ML_BENCH_REQUIRE_REAL") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @contextmanager
@@ -57,7 +46,7 @@ def chromium() -> Iterator[Browser]:
     """A browser that is closed in the end."""
     path = executable()
     if importlib.util.find_spec("playwright") is None:
-        _missing("playwright is not installed (pip install playwright)")
+        missing("playwright", "pip install playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

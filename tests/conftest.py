@@ -21,6 +21,7 @@ from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_daemons import ClusterError
 from tests.clusters.slurm_slots import slot
 from tests.kubernetes_scenarios.stage import Stage, fake_stage, real_stage
+from tests.programs import pytest_terminal_summary as pytest_terminal_summary
 
 pytest_plugins = ["pytester", "tests.crashed_workers"]
 

