@@ -1,4 +1,4 @@
-"""Runs as CSV for other programs: one line for each run and metric. docs/tables.md lists the columns."""
+"""Runs as CSV for other programs: one line for each run and metric. docs/report.md lists the columns."""
 
 from __future__ import annotations
 

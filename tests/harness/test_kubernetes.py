@@ -21,7 +21,7 @@ from tests.fake_kubernetes import Kube, Request
 from tests.fake_kubernetes.controllers.custom_jobs import JOB_SET, PYTORCH_JOB
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "manifests.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 IMAGE = "bench.local/python:3.11"
 PATIENCE_S = 60.0
 CLOUD = f"""\

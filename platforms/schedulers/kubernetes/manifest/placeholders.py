@@ -214,7 +214,7 @@ def _in_memory(size: str) -> dict[str, Any]:
     return {"emptyDir": {"medium": "Memory", "sizeLimit": size}}
 
 
-# Every placeholder, as docs/manifests.md explains it to people who write manifests, and what gives its value.
+# Every placeholder, as docs/kubernetes.md explains it to people who write manifests, and what gives its value.
 PLACEHOLDERS: Mapping[str, Callable[[JobSpec, Platform], object]] = {
     "name": lambda spec, _: spec.name,
     "run": lambda spec, _: spec.run,
