@@ -529,7 +529,6 @@ def test_rules_of_eidf_find_what_breaks_them(specs: Specs, clusters: dict[str, P
         },
         "more memory than 890Gi": {"memory": "891Gi", "memory_per_device": None},
         "more cpu than 192": {"cpu": "193", "cpu_per_device": None},
-        "they are throttled": {"cpu": "3", "cpu_per_device": None},
     }
     for rule, changes in broken.items():
         other = platform.model_copy(update={"kubernetes": keys.model_copy(update=changes)})
