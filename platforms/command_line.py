@@ -18,6 +18,10 @@ _OTHER_NAMESPACE = (
     "of a test with a place of its own, delete by name what has ended in: "
     "kubectl get jobs,pods --selector=hpc-ml-bench/platform=NAME"
 )
+_BY_GIT = (
+    "commit the answer on a branch of the site's folder, and type: git push -o merge_request.create origin BRANCH "
+    "(docs/answers.md)"
+)
 # What is gone, and what to type in its place: answered for one release. An entry names the program, the command and, if
 # only that is gone, the option.
 GONE: Mapping[tuple[str, ...], str] = {
@@ -46,6 +50,8 @@ GONE: Mapping[tuple[str, ...], str] = {
     ("python -m reporting", "compare", "--format", "markdown"): "put the text between two lines of three backticks",
     ("python -m reporting", "compare", "-o"): "write it to a file with > FILE",
     ("python -m reporting", "nodes", "--format", "markdown"): "put the text between two lines of three backticks",
+    ("python -m reporting", "accept", "--merge-request"): _BY_GIT,
+    ("python -m reporting", "ack", "--merge-request"): _BY_GIT,
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
     ("python -m reporting", "comment", "--name"): (
         "GitLab is not asked any more: type python -m reporting comment --print, and send the text (docs/ci.md)"
