@@ -44,7 +44,6 @@ def build(
     problems: Sequence[str] = (),
     *,
     options: str = "",
-    with_sight: bool = True,
     made_at: datetime.datetime | None = None,
     ending: ReadsEnding = by_outcome,
     month: datetime.date | None = None,
@@ -60,14 +59,13 @@ def build(
         problems: what could not be read of the history.
         made_at: the present time, if it is another one.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
-        with_sight: say what the gate can see in each series. This takes most of the time.
         ending: reads how a job without numbers ended.
         month: any day of the month that is to be told, too.
 
     Raises:
         RefusedError: no job of these tests is in a series.
     """
-    asked = Asked(references, night_ends, now, options, with_sight, ending)
+    asked = Asked(references, night_ends, now, options, ending)
     nodes = _nodes(envelopes, asked)
     tests = _built(envelopes, nodes, asked)
     if not tests:
