@@ -65,6 +65,9 @@ GONE: Mapping[tuple[str, ...], str] = {
         "type: python -m reporting html --month 2026-10 for its tables; with -o october.html also for a page with its "
         "picture"
     ),
+    ("python -m reporting", "table", "--all-sites"): (
+        "each site's own table: type --site=DIR of that site, whose site.yaml has its `name:`"
+    ),
     ("python -m reporting", "trend", "--metric"): "type: python -m reporting show TEST --metric NAME",
     ("python -m reporting", "trend", "--nights"): (
         "a trend has as many nights as there is room for; python -m reporting html -o report.html shows all of them"

@@ -5,35 +5,31 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Collection, Sequence
-from functools import partial
 
 from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from reporting.commands.opened_site import OpenedSite
 from reporting.history.envelope import Envelope
-from reporting.history.reader import read
 
 NAMED = 12  # tests that a message names at most
 
 
-def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, all_sites: bool = False) -> list[Envelope]:
+def selected(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
     """The envelopes of the site's tests whose ids are the words. If these are no ids, of those that have all of them.
 
     Args:
         problems: gets a sentence for each file that cannot be read.
-        all_sites: take those of all sites that share the history.
 
     Raises:
         RefusedError: there is none.
     """
-    read_runs = partial(read, site.history) if all_sites else site.read
     if words:  # lines of other tests need not be understood then, which is ten times as fast
         problems_of_named: list[str] = []
-        named = read_runs(tests=words, problems=problems_of_named)
+        named = site.read(tests=words, problems=problems_of_named)
         if {envelope.key.test for envelope in named} == set(words):
             problems += problems_of_named
             return named
-    envelopes = read_runs(problems=problems)
+    envelopes = site.read(problems=problems)
     if not envelopes:
         raise RefusedError(site.why_empty())
     chosen = [envelope for envelope in envelopes if all(word in envelope.key.test for word in words)]
