@@ -162,13 +162,13 @@ def _print_drain_lines(name: str, site: OpenedSite, records: Sequence[NodeRecord
         backend = backend_of(_platform(name, site))
     except BenchError:
         return  # a platform of the history alone
-    reasons = {record.name: f"slow: {percent(record.deviation)}" for record in slow}
-    drains = [backend.drain_command(node, reason) for node, reason in reasons.items()]
-    typed = [drain for drain in drains if drain is not None]
+    typed = []
+    for record in slow:
+        drain = backend.drain_command(record.name, f"slow: {percent(record.deviation)}")
+        if drain is not None:
+            typed.append(f"  {printable(drain)}")
     if typed:
-        print("\nTo take it out of service until it is repaired:")
-        for drain in typed:
-            print(f"  {printable(drain)}")
+        print("\n".join(["\nTo take it out of service until it is repaired:", *typed]))
 
 
 def _table(platform: str, records: Sequence[NodeRecord]) -> Table:

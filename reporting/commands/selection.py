@@ -6,12 +6,12 @@ import difflib
 import shlex
 from collections.abc import Collection, Sequence
 
-from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from reporting.commands.opened_site import OpenedSite
 from reporting.history.envelope import Envelope
+from reporting.phrases import listed
 
-NAMED = 12  # tests that a message names at most
+NAMED = 12  # tests or platforms that a message names at most
 
 
 def selected(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
@@ -69,7 +69,8 @@ def one_of(words: Sequence[str], tests: Collection[str]) -> str:
 
 
 def nearest_of(name: str, known: Collection[str]) -> str:
-    """The known name that is nearest to one that nothing has; the known ones, if none is near and they are few."""
-    if len(known) > NAMED and not difflib.get_close_matches(name, known, n=1):
-        return ""
-    return nearest(name, known)
+    """The known name that is nearest to one that nothing has; if none is near, the first known ones."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"(did you mean {close[0]!r}?)"
+    return f"(known: {listed(sorted(known), NAMED)})"

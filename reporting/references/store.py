@@ -33,13 +33,13 @@ def load(site_folder: Path) -> References:
     An answer that cannot be read does not count, and is reported in `problems`. Raises nothing.
     """
     problems: list[str] = []
-    found: list[tuple[datetime.datetime, str, Answer]] = []
-    for path in _paths(site_folder / FOLDER, problems):
+    answers: list[Answer] = []
+    for path in sorted(_paths(site_folder / FOLDER, problems), key=lambda path: path.name):
         file = answer_file.read(path)
         problems.extend(file.problems)
         if file.answer is not None:
-            found.append((file.answer.author.at, path.name, file.answer))
-    answers = [answer for _at, _name, answer in sorted(found, key=lambda entry: entry[:2])]
+            answers.append(file.answer)
+    answers.sort(key=lambda answer: answer.author.at)  # of one moment they stay in the order of their names
     return References(
         acceptances=[answer for answer in answers if isinstance(answer, Acceptance)],
         acknowledgements=[answer for answer in answers if isinstance(answer, Acknowledgement)],

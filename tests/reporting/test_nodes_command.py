@@ -169,7 +169,8 @@ def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["eidf_a10"], "there is no platform 'eidf_a10'"),
+        (["eidf_a10"], "there is no platform 'eidf_a10' (did you mean 'eidf_a100'?)"),
+        (["xyz"], "there is no platform 'xyz' (known: alps_clariden, "),
         (["eidf_a100", "--nodes=n07,,n08"], "--nodes: "),
         (["eidf_a100", "--nodes="], "--nodes: "),
         (["eidf_a100", "--job=17"], "--job 17: "),
