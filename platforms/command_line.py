@@ -49,7 +49,10 @@ GONE: Mapping[tuple[str, ...], str] = {
     ("python -m reporting", "compare", "--format", "csv"): "type --format json, which has the same fields",
     ("python -m reporting", "compare", "--format", "markdown"): "put the text between two lines of three backticks",
     ("python -m reporting", "compare", "-o"): "write it to a file with > FILE",
-    ("python -m reporting", "nodes", "--format", "markdown"): "put the text between two lines of three backticks",
+    ("python -m reporting", "nodes", "--format"): (
+        "type: python -m reporting data -o site.json, whose key `nodes` has all digits; or put the text between two "
+        "lines of three backticks"
+    ),
     ("python -m reporting", "accept", "--merge-request"): _BY_GIT,
     ("python -m reporting", "ack", "--merge-request"): _BY_GIT,
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
