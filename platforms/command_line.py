@@ -18,6 +18,10 @@ _OTHER_NAMESPACE = (
     "of a test with a place of its own, delete by name what has ended in: "
     "kubectl get jobs,pods --selector=hpc-ml-bench/platform=NAME"
 )
+_BY_GIT = (
+    "commit the answer on a branch of the site's folder, and type: git push -o merge_request.create origin BRANCH "
+    "(docs/answers.md)"
+)
 # What is gone, and what to type in its place: answered for one release. An entry names the program, the command and, if
 # only that is gone, the option.
 GONE: Mapping[tuple[str, ...], str] = {
@@ -45,7 +49,12 @@ GONE: Mapping[tuple[str, ...], str] = {
     ("python -m reporting", "compare", "--format", "csv"): "type --format json, which has the same fields",
     ("python -m reporting", "compare", "--format", "markdown"): "put the text between two lines of three backticks",
     ("python -m reporting", "compare", "-o"): "write it to a file with > FILE",
-    ("python -m reporting", "nodes", "--format", "markdown"): "put the text between two lines of three backticks",
+    ("python -m reporting", "nodes", "--format"): (
+        "type: python -m reporting data -o site.json, whose key `nodes` has all digits; or put the text between two "
+        "lines of three backticks"
+    ),
+    ("python -m reporting", "accept", "--merge-request"): _BY_GIT,
+    ("python -m reporting", "ack", "--merge-request"): _BY_GIT,
     ("python -m reporting", "bundle"): "type: python -m reporting export bundle latest -o runs.tar.gz",
     ("python -m reporting", "comment", "--name"): (
         "GitLab is not asked any more: type python -m reporting comment --print, and send the text (docs/ci.md)"
@@ -58,6 +67,9 @@ GONE: Mapping[tuple[str, ...], str] = {
     ("python -m reporting", "month"): (
         "type: python -m reporting html --month 2026-10 for its tables; with -o october.html also for a page with its "
         "picture"
+    ),
+    ("python -m reporting", "table", "--all-sites"): (
+        "each site's own table: type --site=DIR of that site, whose site.yaml has its `name:`"
     ),
     ("python -m reporting", "trend", "--metric"): "type: python -m reporting show TEST --metric NAME",
     ("python -m reporting", "trend", "--nights"): (

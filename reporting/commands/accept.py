@@ -10,7 +10,6 @@ import shlex
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
-from reporting.commands.proposing import add_merge_request, give
 from reporting.gate import estimates, new_level
 from reporting.gate.explanation import (
     ACKNOWLEDGED_FOR,
@@ -35,7 +34,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why the new level is right")
     parser.add_argument("--metric", metavar="NAME", help="which metric, if the test has several")
     answering.add_by(parser)
-    add_merge_request(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -64,19 +62,11 @@ def main(options: argparse.Namespace) -> int:
         if after.kind is Kind.NODE:
             instead = _on_the_node(level, tonight, opened)
         raise RefusedError("\n".join([said, *shown(level), *instead]))
-    lines = [f"{test}: {metric.replace('_', ' ')} is accepted as it is since {_named(since)}", *shown(level)]
+    lines = [f"{test}: {spaced(metric)} is accepted as it is since {_named(since)}", *shown(level)]
     lines += [f"  {line}" for line in _too_early(level, before, after)]
     print("\n".join([*lines, *instead]))
-    give(opened, acceptance, options, _title(level, test, since), lines)
+    answering.write(opened, acceptance)
     return 0
-
-
-def _title(level: NewLevel, test: str, since: datetime.date | str) -> str:
-    """As in `Accept effective throughput 735 samples/s of TEST since the night of 2026-11-15 (-9.5 %)`."""
-    unit = f" {level.series.unit}".rstrip()
-    moved = "" if level.old_level is None else f" ({_moved(level, level.old_level)})"
-    metric = spaced(level.series.metric)
-    return f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}{moved}"
 
 
 def _named(since: datetime.date | str) -> str:

@@ -8,7 +8,6 @@ import datetime
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
-from reporting.commands.proposing import add_merge_request, give
 from reporting.gate.verdict import Kind
 from reporting.phrases import percent, spaced
 from reporting.references.answers import Acknowledgement, Author, References
@@ -22,7 +21,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--end", action="store_true", help="end the acknowledgement that is in force")
     parser.add_argument("--metric", metavar="NAME", help="which metric, if the test has several")
     answering.add_by(parser)
-    add_merge_request(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -39,8 +37,7 @@ def main(options: argparse.Namespace) -> int:
     references = answering.references_of(opened)
     if options.end:
         answer = _ended(test, metric, references, tonight, author)
-        title = f"End the acknowledgement of {spaced(metric)} of {test}"
-        lines = [f"{test}: the acknowledgement is over; tonight it is red if it is worse than its pin"]
+        print(f"{test}: the acknowledgement is over; tonight it is red if it is worse than its pin")
     else:
         until = answering.coming("--until", options.until, tonight, answering.NIGHT)
         verdict = answering.last_verdict(metric, envelopes, references, opened)
@@ -48,13 +45,9 @@ def main(options: argparse.Namespace) -> int:
             raise RefusedError(f"{test}: there is nothing to acknowledge: the last run is {verdict.short}")
         change = verdict.worst or 0.0
         answer = Acknowledgement(test, metric, answering.text_of("--ticket", options.ticket), until, change, author)
-        title = f"Acknowledge {spaced(metric)} {percent(change)} of {test} until {until}"
-        lines = [
-            f"{test}: {spaced(metric)} is {verdict.short}",
-            f"  amber until the night of {until}; red again if it becomes clearly worse than {percent(change)}",
-        ]
-    print("\n".join(lines))
-    give(opened, answer, options, title, lines)
+        print(f"{test}: {spaced(metric)} is {verdict.short}")
+        print(f"  amber until the night of {until}; red again if it becomes clearly worse than {percent(change)}")
+    answering.write(opened, answer)
     return 0
 
 

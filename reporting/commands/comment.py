@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Write the comment. Raises BenchError."""
     links = _links(options, os.environ)
-    reported = report_of(options, with_sight=False)
+    reported = report_of(options)
     body = comment(reported.report, links)
     if options.prints:
         sys.stdout.buffer.write(body.encode())  # also where the locale has no letters for it

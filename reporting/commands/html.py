@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         _refuse_name(output)
     refuse_evidence(options.evidence)
-    report = report_of(options, with_sight=output is not None).report
+    report = report_of(options).report
     if report.month is not None:
         print("\n".join(map(printable, month_lines(report.month))))
         sys.stdout.flush()

@@ -14,7 +14,7 @@ from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
-from reporting.tables.history_rows import by_site_and_test, latest_rows, tried_in_vain
+from reporting.tables.history_rows import by_test, latest_rows, tried_in_vain
 from reporting.tables.row import Row, number
 
 COUNTED = frozenset({Kind.OK, Kind.LEARNING})
@@ -66,14 +66,14 @@ def judged_tests(
     night_ends = site.settings.night_ends
     rows = latest_rows(site.history, envelopes, references, night_ends, now, problems, options=site.options)
     remarks = []
-    silent = dict(by_site_and_test(envelopes))
+    silent = by_test(envelopes)
     for row in rows:
         assert row.envelope is not None
-        del silent[row.envelope.key.site, row.envelope.key.test]
+        del silent[row.envelope.key.test]
         changes = changed_metrics(row.envelope, envelopes, night_ends)
         remarks += [f"{row.envelope.key.test}: {remark}" for remark in (*row.remarks, *changes)]
     without_numbers = []
-    for (_site, test), runs in sorted(silent.items()):
+    for test, runs in sorted(silent.items()):
         pause = references.pause(test, runs[-1].platform, now.date())
         if pause is None:
             without_numbers.append(test)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
-import io
 import shutil
 import sys
 import textwrap
@@ -29,7 +26,6 @@ from reporting.tables.grouped import Table
 from reporting.tables.text import text
 
 HEADINGS = ("node", "runs", "deviation", "error", "last run", "suspicions", "verdict")
-COLUMNS = ("node", "runs", "deviation_fraction", "error_fraction", "last_run", "suspicions", "verdict", "sentence")
 NUMBERS = ("runs", "deviation", "error", "suspicions", "value", "change", "limit")
 RUNS_SHOWN = 5  # the last ones of each node of a job
 UNMEASURED_SHOWN = 20
@@ -44,7 +40,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--nodes", metavar="LIST", help="the same for nodes, as in n07,n10..n12 or n[10-12]")
     add_tonight(parser)
-    parser.add_argument("--format", choices=("text", "csv"), default="text")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -62,9 +57,7 @@ def main(options: argparse.Namespace) -> int:
     found = JobAnswer(answer(shown), (), any(record.standing is Standing.SLOW for record in shown))
     if options.job is not None:
         found = job_answer(shown, options.job, _started_s(options, site, envelopes))
-    if options.format == "csv":
-        print(_csv(shown), end="")
-    elif asked:  # a user asks, who cannot take a node out of service
+    if asked:  # a user asks, who cannot take a node out of service
         _print(found.text, [_table(options.platform, shown), _runs_table(shown, found.runs)])
     else:
         _print("", [_table(options.platform, shown)])
@@ -162,13 +155,13 @@ def _print_drain_lines(name: str, site: OpenedSite, records: Sequence[NodeRecord
         backend = backend_of(_platform(name, site))
     except BenchError:
         return  # a platform of the history alone
-    reasons = {record.name: f"slow: {percent(record.deviation)}" for record in slow}
-    drains = [backend.drain_command(node, reason) for node, reason in reasons.items()]
-    typed = [drain for drain in drains if drain is not None]
+    typed = []
+    for record in slow:
+        drain = backend.drain_command(record.name, f"slow: {percent(record.deviation)}")
+        if drain is not None:
+            typed.append(f"  {printable(drain)}")
     if typed:
-        print("\nTo take it out of service until it is repaired:")
-        for drain in typed:
-            print(f"  {printable(drain)}")
+        print("\n".join(["\nTo take it out of service until it is repaired:", *typed]))
 
 
 def _table(platform: str, records: Sequence[NodeRecord]) -> Table:
@@ -216,19 +209,3 @@ def _run_cells(run: NodeRun) -> tuple[str, ...]:
     started = minute(run.started_s)
     beside = run.beside or "-"
     return run.node, started, run.test, value, percent(run.change), limit, beside, str(run.night), run.run_id
-
-
-def _csv(records: Sequence[NodeRecord]) -> str:
-    """A line for each node; what is not known is empty. Times are in UTC; numbers have all their digits."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for record in records:
-        last = ""
-        if record.last_seen_s is not None:
-            last = datetime.datetime.fromtimestamp(record.last_seen_s, datetime.UTC).isoformat(timespec="seconds")
-        numbers = ["" if number is None else number for number in (record.deviation, record.error)]
-        standing = record.standing.value if record.runs else "never measured"
-        row = [record.name, len(record.runs), *numbers, last, record.suspicions, standing, record.sentence]
-        writer.writerow(row)
-    return content.getvalue()

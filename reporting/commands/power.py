@@ -18,9 +18,9 @@ from reporting.gate.judge import strictness_of
 from reporting.gate.power import CHANCE, MONTH, NIGHTS, Sight, sight_of
 from reporting.gate.replay import LEAST_NIGHTS, Replay, replay
 from reporting.gate.series import Pin, Series, pin_of, series_of
+from reporting.phrases import percent
 
 LOSSES = (0.02, 0.03, 0.04, 0.06, 0.10)
-EACH_NIGHT = (1, 2, 3)
 SHUFFLES = 20  # orders in which the nights of each series are replayed
 HEADINGS = (
     "test",
@@ -29,7 +29,7 @@ HEADINGS = (
     *(f"-{100 * loss:.0f} %" for loss in LOSSES),
     "drifts",
     "steps",
-    *(f"with {count} a night" for count in EACH_NIGHT),
+    "it finds",
 )
 
 
@@ -61,22 +61,21 @@ def main(options: argparse.Namespace) -> int:
     replays = []
     for one in _pinned_series(options):
         name = (one.series.test, one.series.metric)
-        now = None
+        sight = None
         if one.pin is not None:
-            now = sight_of(one.series, one.pin, strictness=one.strictness)
-        if now is None or one.pin is None:
+            sight = sight_of(one.series, one.pin, strictness=one.strictness)
+        if sight is None or one.pin is None:
             others.append(" ".join(name))
             continue
-        denser = [sight_of(one.series, one.pin, count, strictness=one.strictness) for count in EACH_NIGHT]
-        rows.append((*name, *_cells(now), *(_loss(sight) for sight in denser if sight is not None)))
-        sights.append(now)
+        rows.append((*name, *_cells(sight)))
+        sights.append(sight)
         replayed = replay(one.series, one.pin, SHUFFLES, one.strictness)
         if replayed is not None:
             replays.append(replayed)
     if rows:
         print(f"The chance that a lasting loss is red within {NIGHTS} nights, and false alarms in {MONTH} nights.")
         print("A step is red only if its repeat is one, too. What is red without a loss is not counted as found.")
-        print(f"The last columns: the loss that is found {100 * CHANCE:.0f} times of 100, with so many runs a night.")
+        print(f"The last column: the loss that is found {100 * CHANCE:.0f} times of 100.")
         print("Too loud: without any change six nights are red so often that no loss is found with this chance.\n")
         for line in aligned([HEADINGS, *rows], (0, 1)):
             print(printable(line))
@@ -131,13 +130,10 @@ def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
             yield PinnedSeries(series, pin_of(series, acceptance), strictness_of(references, len(like.metrics)))
 
 
-def _cells(now: Sight) -> list[str]:
-    chances = [f"{100 * now.chance(loss):.0f} %" for loss in LOSSES]
-    return [str(now.runs_per_night), *chances, f"{now.drifts:.2f}", f"{now.steps:.2f}"]
-
-
-def _loss(sight: Sight) -> str:
+def _cells(sight: Sight) -> list[str]:
+    chances = [f"{100 * sight.chance(loss):.0f} %" for loss in LOSSES]
     loss = sight.loss()
-    if loss is None:
-        return f"too loud: red {100 * sight.red_without_loss:.0f} of 100"
-    return f"-{100 * loss:.1f} %"
+    finds = f"too loud: red {100 * sight.red_without_loss:.0f} of 100"
+    if loss is not None:
+        finds = percent(-loss)
+    return [str(sight.runs_per_night), *chances, f"{sight.drifts:.2f}", f"{sight.steps:.2f}", finds]

@@ -48,12 +48,8 @@ def _month(word: str) -> datetime.date:
         raise argparse.ArgumentTypeError(f"{word!r} is no month: write it as in 2026-11") from None
 
 
-def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Reported:
-    """The report of the tests that the options choose. Raises RefusedError if there is none.
-
-    Args:
-        with_sight: say what the gate can see in each series. This takes most of the time.
-    """
+def report_of(options: argparse.Namespace) -> Reported:
+    """The report of the tests that the options choose. Raises RefusedError if there is none."""
     site = open_site(options)
     problems: list[str] = []
     envelopes = until_tonight(selected(site, options.selection, problems), options, site)
@@ -70,7 +66,6 @@ def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Report
         now,
         problems,
         options=site.options,
-        with_sight=with_sight,
         made_at=answering.now(),
         ending=endings_in(site.history, problems),
         month=month,

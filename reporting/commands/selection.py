@@ -5,35 +5,31 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Collection, Sequence
-from functools import partial
 
-from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from reporting.commands.opened_site import OpenedSite
 from reporting.history.envelope import Envelope
-from reporting.history.reader import read
+from reporting.phrases import listed
 
-NAMED = 12  # tests that a message names at most
+NAMED = 12  # tests or platforms that a message names at most
 
 
-def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, all_sites: bool = False) -> list[Envelope]:
+def selected(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
     """The envelopes of the site's tests whose ids are the words. If these are no ids, of those that have all of them.
 
     Args:
         problems: gets a sentence for each file that cannot be read.
-        all_sites: take those of all sites that share the history.
 
     Raises:
         RefusedError: there is none.
     """
-    read_runs = partial(read, site.history) if all_sites else site.read
     if words:  # lines of other tests need not be understood then, which is ten times as fast
         problems_of_named: list[str] = []
-        named = read_runs(tests=words, problems=problems_of_named)
+        named = site.read(tests=words, problems=problems_of_named)
         if {envelope.key.test for envelope in named} == set(words):
             problems += problems_of_named
             return named
-    envelopes = read_runs(problems=problems)
+    envelopes = site.read(problems=problems)
     if not envelopes:
         raise RefusedError(site.why_empty())
     chosen = [envelope for envelope in envelopes if all(word in envelope.key.test for word in words)]
@@ -73,7 +69,8 @@ def one_of(words: Sequence[str], tests: Collection[str]) -> str:
 
 
 def nearest_of(name: str, known: Collection[str]) -> str:
-    """The known name that is nearest to one that nothing has; the known ones, if none is near and they are few."""
-    if len(known) > NAMED and not difflib.get_close_matches(name, known, n=1):
-        return ""
-    return nearest(name, known)
+    """The known name that is nearest to one that nothing has; if none is near, the first known ones."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"(did you mean {close[0]!r}?)"
+    return f"(known: {listed(sorted(known), NAMED)})"

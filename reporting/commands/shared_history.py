@@ -75,7 +75,7 @@ def commit_author() -> tuple[str, str]:
 
 def _configured(key: str) -> str:
     try:
-        return git.run(["config", "--get", key]).stdout.strip()
+        return git.run(["config", "--get", key]).strip()
     except GitError:
         return ""
 

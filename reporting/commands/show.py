@@ -15,7 +15,7 @@ from reporting.commands.selection import of_one_test
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.gate.tonight import judge_tonight
 from reporting.history.endings import endings_in
-from reporting.tables.history_rows import by_site_and_test, tried_in_vain
+from reporting.tables.history_rows import by_test, tried_in_vain
 from reporting.tables.nights import night_tables
 from reporting.tables.text import text
 
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
     night_ends = site.settings.night_ends
     now = now_of(options, site)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    tests = by_site_and_test(envelopes)
+    tests = by_test(envelopes)
     if not tests and tried_in_vain(envelopes):
         raise RefusedError(
             f"{envelopes[0].key.test}: its platform's file says that it cannot run there; it was tried, and no job "
@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
             f"{envelopes[0].key.test}: its runs are of campaigns, visits or A/B runs, which are in no series; "
             "`python -m reporting compare LABEL LABEL` compares those with --label"
         )
-    for (_site, test), runs in tests.items():
+    for test, runs in tests.items():
         shown = options.runs
         if options.all:
             shown = len(runs)

@@ -39,7 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since", metavar="DATE", type=typed_date, help="all runs since the night of DATE, as 2026-11-17"
     )
-    parser.add_argument("--all-sites", action="store_true", help="also those of other sites that share the history")
     parser.add_argument("--anchors", action="store_true", help="show published numbers beside those that are like them")
     add_tonight(parser)
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
@@ -53,8 +52,7 @@ def main(options: argparse.Namespace) -> int:
         raise RefusedError("--anchors: CSV has our own runs only; --format text and markdown show published numbers")
     site = open_site(options)
     problems: list[str] = []
-    found = selected(site, options.selection, problems, all_sites=options.all_sites)
-    envelopes = until_tonight(found, options, site)
+    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
     rows = _rows(site, envelopes, options, problems)
     if not rows:
         raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")

@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print the picture of one test, or a line for each of several. Returns 0."""
-    reported = report_of(options, with_sight=False)
+    reported = report_of(options)
     report = reported.report
     exact = tuple(test for test in report.tests if [test.id] == options.selection)
     if exact:

@@ -146,16 +146,6 @@ def left_numbers(subject: Subject, left: Departure, found: LevelChange) -> str:
     )
 
 
-def blind_sentence(subject: Subject, since: datetime.date) -> str:
-    """What is said of a series without eligible runs."""
-    nights = (subject.night - since).days + 1
-    reasons = sorted({doubt for run in subject.series.runs if run.night >= since for doubt in run.envelope.doubts})
-    return (
-        f"{subject.series.test}: {subject.name} is not watched: none of the last {nights} nights, since {since}, "
-        f"has a run without doubt ({', '.join(reasons)})"
-    )
-
-
 def acknowledged_line(answer: Acknowledgement) -> str:
     """What is said of a regression that people know of."""
     return (

@@ -17,6 +17,7 @@ from reporting.gate.course import noise_of_level
 from reporting.gate.estimates import LARGE, PIN_RUNS, Strictness, strictness
 from reporting.gate.explanation import Subject
 from reporting.gate.series import (
+    CALM,
     Departure,
     RunValue,
     Series,
@@ -60,7 +61,8 @@ def judge(
         night_ends: the hour at which the site's nights end.
         options: what the commands in the texts need beside their arguments, such as `--site=centre`.
         repeats_follow: suspects are repeated, so one with `known` set stays a suspect. Else what is known counts.
-        tonight: the night whose acknowledgements count, if it is later than that of the run.
+        tonight: the present night, if it is later than that of the run: until then acknowledgements and nights
+            without a run count.
 
     Raises:
         ValueError: a metric of the run is not finite.
@@ -79,11 +81,12 @@ def judge(
         subject = Subject(current, series, references, night, max(night, tonight or night), options, strict)
         left = departure(metric, current, before, references, night_ends)
         verdict = _verdict(subject) if left is None else _left(subject, left)
-        verdict = _with_blindness(subject, verdict)
         stored = stored_confirmation(current.verdicts.get(metric, {}))
         if stored is not None:
             verdict = confirmed(verdict, stored)
-        verdicts[metric] = verdict if repeats_follow else settled(verdict)
+        if not repeats_follow:
+            verdict = settled(verdict)
+        verdicts[metric] = _with_blindness(subject, verdict)
     return verdicts
 
 
@@ -312,21 +315,26 @@ def _runs_known_to(answer: Acknowledgement, subject: Subject, verdict: Verdict) 
 
 
 def _with_blindness(subject: Subject, verdict: Verdict) -> Verdict:
-    """A series without an eligible run for three nights is blind, whatever else is said of it."""
-    runs = subject.series.runs
-    if runs[-1].eligible:
-        return verdict
+    """A series without an eligible run for three nights is blind, whatever else is said of it.
+
+    Tonight is one of them only if it has this run: it is not over.
+    """
     day = datetime.timedelta(days=1)
-    nights = [run.night for run in runs if run.eligible]
-    last = nights[-1] if nights else runs[0].night - day
-    if (subject.night - last).days < BLIND_NIGHTS:
+    runs = subject.series.runs
+    last = runs[0].night - day
+    for run in runs:
+        if run.eligible:
+            last = run.night
+    nights = (max(subject.night, subject.tonight - day) - last).days
+    if nights < BLIND_NIGHTS:
         return verdict
     verdict = dataclasses.replace(verdict, blind=True)
-    line = explanation.blind_sentence(subject, last + day)
-    if verdict.kind not in (Kind.OK, Kind.LEARNING):
-        return _with_line(verdict, line)
-    short = f"blind since {last + day}"
-    return dataclasses.replace(verdict, kind=Kind.BLIND, short=short, text=f"{line}\n{verdict.text}")
+    said = f"blind since {last + day}: no run without doubt for {nights} nights"
+    if verdict.kind in CALM:
+        text = f"{verdict.test}: {subject.name} is {said}\n{verdict.text}"
+        return dataclasses.replace(verdict, kind=Kind.BLIND, short=said, text=text)
+    verdict = dataclasses.replace(verdict, short=f"{verdict.short}; blind since {last + day}")
+    return _with_line(verdict, f"The series is {said}.")
 
 
 def _with_line(verdict: Verdict, line: str) -> Verdict:

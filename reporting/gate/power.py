@@ -42,7 +42,7 @@ class Sight:
     """What the gate sees in a series.
 
     Attributes:
-        runs_per_night: with so many runs each night.
+        runs_per_night: how many it has.
         least_losses: of each trial the least lasting loss that is red within six nights, as a fraction; sorted. It is 0
             where the trial is red without a loss.
         drifts: how many false alarms of the last seven nights together begin in 30 nights.
@@ -110,14 +110,12 @@ class _Source:
 def sight_of(
     series: Series,
     pin: Pin,
-    each_night: int | None = None,
     trials: int = TRIALS,
     strictness: Strictness | None = None,
 ) -> Sight | None:
     """What the gate sees in a series.
 
     Args:
-        each_night: with so many runs each night; None for as many as it has.
         trials: how many series are simulated; a chance is exact to about 1 / sqrt(trials).
         strictness: with which the site's gate judges it; None as for a site with few series.
 
@@ -128,27 +126,26 @@ def sight_of(
     runs = quiet_runs(series, pin, strictness)
     if len(runs) < PIN_RUNS or pin.level == 0:
         return None
-    now = runs_per_night(runs)
-    wanted = now if each_night is None else each_night
-    source = _denser(_source_of(series.changes(runs, pin.level)), wanted / now)
-    limits = _limits(noise_of_level(series, pin, strictness), pin, now, wanted, strictness)
+    each_night = runs_per_night(runs)
+    source = _source_of(series.changes(runs, pin.level))
+    limits = _limits(noise_of_level(series, pin, strictness), pin, each_night, strictness)
     is_repeated = any(run.judged for run in runs)
     least_losses = []
     drifts = 0
     steps = 0
     generator = random.Random(1)  # the same question has the same answer
     for drawn in _drawn_sources(source, trials, generator):
-        nights = (BEFORE + 1 + MONTH) * wanted
+        nights = (BEFORE + 1 + MONTH) * each_night
         values = _simulated(drawn, nights, generator)
         repeats = [*values[:1], *values[:-1]]  # where nothing is repeated, the run before decides
         if is_repeated:
             repeats = _simulated(dataclasses.replace(drawn, autocorrelation=0.0), nights, generator)
         confirmed = [max(pair) for pair in zip(values, repeats, strict=True)]  # the better of both decides
-        least_losses.append(_least_loss(values, confirmed, limits, wanted))
-        began = _false_alarms(values, confirmed, limits, wanted)
+        least_losses.append(_least_loss(values, confirmed, limits, each_night))
+        began = _false_alarms(values, confirmed, limits, each_night)
         drifts += began[0]
         steps += began[1]
-    return Sight(wanted, tuple(sorted(least_losses)), drifts / trials, steps / trials)
+    return Sight(each_night, tuple(sorted(least_losses)), drifts / trials, steps / trials)
 
 
 def _source_of(changes: Sequence[float]) -> _Source:
@@ -170,18 +167,12 @@ def _source_of(changes: Sequence[float]) -> _Source:
     )
 
 
-def _denser(source: _Source, times: float) -> _Source:
-    """The same noise with more runs a night, which resemble each other more than those of two nights."""
-    return dataclasses.replace(source, autocorrelation=source.autocorrelation ** (1 / times))
-
-
-def _limits(noise: Noise, pin: Pin, now: int, wanted: int, strictness: Strictness) -> _Limits:
+def _limits(noise: Noise, pin: Pin, each_night: int, strictness: Strictness) -> _Limits:
     if pin.acceptance is None:
         pin_error = estimates.error_of_median(noise, pin.runs)
     else:
         pin_error = pin.acceptance.error
-    denser = dataclasses.replace(noise, autocorrelation=noise.autocorrelation ** (now / wanted))
-    error = estimates.standard_error_of_change(denser, WINDOW_NIGHTS * wanted, pin_error)
+    error = estimates.standard_error_of_change(noise, WINDOW_NIGHTS * each_night, pin_error)
     return _Limits(estimates.drift_limit(error, strictness.errors), estimates.step_limit(noise))
 
 

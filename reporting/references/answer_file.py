@@ -31,7 +31,6 @@ class AnswerFile:
         problems: `file:line: key: what`.
     """
 
-    path: Path
     answer: Answer | None
     problems: Sequence[str] = ()
 
@@ -231,7 +230,7 @@ def read(path: Path) -> AnswerFile:
     answer = None
     if document.value is not None:
         answer = _answer(document, document.value)
-    return AnswerFile(path, answer, document.problems)
+    return AnswerFile(answer, document.problems)
 
 
 def _answer(document: yaml_lines.Document, found: Mapping[str, object]) -> Answer | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 
@@ -87,8 +86,7 @@ class Pause:
 class References:
     """Everything that people have answered at one site.
 
-    `problems` are sentences on answers that cannot be read, each with file and line. `paths` are the files of the
-    answers.
+    `problems` are sentences on answers that cannot be read, each with file and line.
 
     Two numbers say how strict the gate has to be: how many tests the site judges, and how many false reds a month it
     wants at most (`false_reds_a_month:` of site.yaml).
@@ -99,7 +97,6 @@ class References:
     notes: Sequence[Note] = ()
     pauses: Sequence[Pause] = ()
     problems: Sequence[str] = ()
-    paths: Mapping[Acceptance | Acknowledgement | Note | Pause, Path] = field(default_factory=dict, compare=False)
     judged_tests: int = 1
     false_reds_a_month: float = 1.0
 

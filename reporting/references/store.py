@@ -33,20 +33,19 @@ def load(site_folder: Path) -> References:
     An answer that cannot be read does not count, and is reported in `problems`. Raises nothing.
     """
     problems: list[str] = []
-    path_of: dict[Answer, Path] = {}
-    for path in _paths(site_folder / FOLDER, problems):
+    answers: list[Answer] = []
+    for path in sorted(_paths(site_folder / FOLDER, problems), key=lambda path: path.name):
         file = answer_file.read(path)
         problems.extend(file.problems)
         if file.answer is not None:
-            path_of[file.answer] = path
-    answers = sorted(path_of, key=lambda answer: (answer.author.at, path_of[answer].name))
+            answers.append(file.answer)
+    answers.sort(key=lambda answer: answer.author.at)  # of one moment they stay in the order of their names
     return References(
         acceptances=[answer for answer in answers if isinstance(answer, Acceptance)],
         acknowledgements=[answer for answer in answers if isinstance(answer, Acknowledgement)],
         notes=[answer for answer in answers if isinstance(answer, Note)],
         pauses=[answer for answer in answers if isinstance(answer, Pause)],
         problems=problems,
-        paths=path_of,
     )
 
 

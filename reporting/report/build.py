@@ -27,7 +27,7 @@ from reporting.report.data import (
 from reporting.report.incidents import incidents_of
 from reporting.report.month import month_report, period_of
 from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, device_hours_of
-from reporting.tables.history_rows import by_site_and_test
+from reporting.tables.history_rows import by_test
 
 MOST_NAMED = 4  # of platforms: the headline must fit on a telephone
 NOT_COMPARED = frozenset({Condition.LEARNING, Condition.BLIND, Condition.FAILED, Condition.PAUSED})
@@ -44,7 +44,6 @@ def build(
     problems: Sequence[str] = (),
     *,
     options: str = "",
-    with_sight: bool = True,
     made_at: datetime.datetime | None = None,
     ending: ReadsEnding = by_outcome,
     month: datetime.date | None = None,
@@ -60,14 +59,13 @@ def build(
         problems: what could not be read of the history.
         made_at: the present time, if it is another one.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
-        with_sight: say what the gate can see in each series. This takes most of the time.
         ending: reads how a job without numbers ended.
         month: any day of the month that is to be told, too.
 
     Raises:
         RefusedError: no job of these tests is in a series.
     """
-    asked = Asked(references, night_ends, now, options, with_sight, ending)
+    asked = Asked(references, night_ends, now, options, ending)
     nodes = _nodes(envelopes, asked)
     tests = _built(envelopes, nodes, asked)
     if not tests:
@@ -108,7 +106,7 @@ def _built(envelopes: Sequence[Envelope], nodes: Sequence[NodeReport], asked: As
         if node.standing == Standing.SLOW:
             slow_nodes.setdefault(node.platform, {})[node.name] = node
     tests = []
-    for (_site, test), jobs in by_site_and_test(envelopes).items():
+    for test, jobs in by_test(envelopes).items():
         if any(job.outcome is not Outcome.SKIPPED for job in jobs):
             tests.append(built_test(jobs, hours.get(test, 0.0), slow_nodes.get(jobs[-1].platform, {}), asked))
     return sorted(tests, key=lambda test: _place(test.report))

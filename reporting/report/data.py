@@ -105,21 +105,6 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What the gate can see in a series.
-
-    Attributes:
-        loss: the lasting loss that it finds in six nights, 80 times of 100; None: it is too loud.
-        false_alarms: that begin in 30 nights.
-        said: in words, as in `-1.9 % within six nights`.
-    """
-
-    loss: float | None
-    false_alarms: float | None
-    said: str
-
-
-@dataclass(frozen=True)
 class SeriesReport:
     """One metric of a test.
 
@@ -166,7 +151,6 @@ class SeriesReport:
     points: tuple[Point, ...] = ()
     parts: tuple[Part, ...] = ()
     no_split: str = ""
-    sight: Sight | None = None
 
     def points_of_change(self) -> tuple[Point, ...]:
         """The points from the first run of the change on; none without a change."""

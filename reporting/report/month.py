@@ -48,13 +48,13 @@ class Period:
 
 
 def period_of(month: datetime.date, asked: Asked) -> tuple[Period, Asked]:
-    """A month by any day of it, and what is asked at its end. Sights are not simulated: a month does not show them."""
+    """A month by any day of it, and what is asked at its end."""
     end = month.replace(day=calendar.monthrange(month.year, month.month)[1])
     now = asked.now
     if asked.tonight > end:
         now = datetime.datetime.combine(end, asked.night_ends)
     last = min(end, asked.tonight)
-    return Period(month.replace(day=1), last, end), replace(asked, now=now, with_sight=False)
+    return Period(month.replace(day=1), last, end), replace(asked, now=now)
 
 
 def month_report(

@@ -14,9 +14,6 @@ from reporting.compare.causes import Causes, with_short_hashes
 from reporting.fleet.node_runs import workload_of
 from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.explanation import NOTE_DAYS_AFTER, NOTE_DAYS_BEFORE
-from reporting.gate.judge import strictness_of
-from reporting.gate.power import Sight as GateSight
-from reporting.gate.power import sight_of
 from reporting.gate.series import Series, learned, pin_of, series_of
 from reporting.gate.tonight import judge_tonight
 from reporting.gate.verdict import Kind, Verdict
@@ -25,12 +22,10 @@ from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
 from reporting.references.answers import References
-from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, Sight, TestReport, iso
+from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, TestReport, iso
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.nights import changes_before
 
-SIGHT_TRIALS = 300
-"""A chance is exact to about 6 points, and a loss to a tenth of it: enough for a report of many series."""
 NOTE_BEFORE = datetime.timedelta(days=NOTE_DAYS_BEFORE)
 NOTE_AFTER = datetime.timedelta(days=NOTE_DAYS_AFTER)
 WHY_NODE = "the node itself: other nodes are as they were"
@@ -62,7 +57,6 @@ class Asked:
         night_ends: the hour at which the site's nights end.
         now: the present time.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
-        with_sight: simulate what the gate can see in each series, which takes most of the time.
         ending: reads how a job without numbers ended.
     """
 
@@ -70,7 +64,6 @@ class Asked:
     night_ends: datetime.time
     now: datetime.datetime
     options: str = ""
-    with_sight: bool = True
     ending: ReadsEnding = by_outcome
 
     @property
@@ -236,12 +229,8 @@ def _series_report(
         compared = verdict.extent.value
         change = verdict.extent.change
         nights = verdict.extent.nights
-    sight = None
     if pin is not None:
         level = pin.level
-        if asked.with_sight:
-            strictness = strictness_of(asked.references, len(latest.metrics))
-            sight = sight_of(series, pin, trials=SIGHT_TRIALS, strictness=strictness)
     return SeriesReport(
         metric=metric,
         unit=measured.unit,
@@ -266,7 +255,6 @@ def _series_report(
         points=tuple(_points(metric, jobs, changes, latest, verdict, asked)),
         parts=_parts(verdict, series),
         no_split=series.runs[-1].envelope.no_split or "",
-        sight=_sight(sight),
     )
 
 
@@ -392,13 +380,3 @@ def _parts(verdict: Verdict, series: Series) -> tuple[Part, ...]:
             level = median(values) if values else None
             parts.append(Part(name, level, now[name].value))
     return tuple(parts)
-
-
-def _sight(sight: GateSight | None) -> Sight | None:
-    if sight is None:
-        return None
-    loss = sight.loss()
-    said = sight.too_loud
-    if loss is not None:
-        said = f"it finds a lasting loss of {100 * loss:.1f} % within six nights"
-    return Sight(loss, sight.drifts + sight.steps, said)

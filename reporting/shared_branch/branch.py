@@ -80,7 +80,7 @@ class SharedBranch:
                 write(clone.folder)
                 if not clone.commit(message, always=always):
                     return False
-                if clone.push(self.branch) is not None:
+                if clone.push(self.branch):
                     return True
                 tries += 1
                 if tries == 3:

@@ -12,9 +12,8 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from platforms.job import BenchError, RefusedError
 from platforms.printable import printable
@@ -58,8 +57,8 @@ class Clone:
         name, email = author
         self._config = (*remote.config, *_SETTINGS, ("user.name", name), ("user.email", email))
 
-    def fetch(self, branch: str | None) -> bool:
-        """Check out the newest commit of a branch; None is the one that the remote repository shows first.
+    def fetch(self, branch: str) -> bool:
+        """Check out the newest commit of a branch.
 
         Returns:
             False if there is no such branch. The folder is empty then.
@@ -70,14 +69,12 @@ class Clone:
         if not (self.folder / ".git").is_dir():
             self._begin()
             words.append("--depth=1")
-        ref = "HEAD"
-        if branch is not None:
-            ref = f"refs/heads/{branch}"
+        ref = f"refs/heads/{branch}"
         try:
             self._git(*words, self._remote.url, f"+{ref}:{_FETCHED}")
         except GitError as error:
             if f"couldn't find remote ref {ref}" not in error.said:
-                raise RefusedError(self._why(error, branch or "the default branch", "read")) from None
+                raise RefusedError(self._why(error, branch, "read")) from None
             self._begin()
             return False
         self._git("reset", "-q", "--hard", _FETCHED)
@@ -92,39 +89,27 @@ class Clone:
         self._git("commit", "-q", "--allow-empty", "-m", message)
         return True
 
-    def push(self, branch: str, options: Sequence[str] = (), *, force: bool = False) -> str | None:
+    def push(self, branch: str) -> bool:
         """Push the last commit to a branch.
 
-        Args:
-            options: for the server, as `merge_request.create`. One that takes none gets none.
-            force: replace what the branch has.
-
         Returns:
-            What the server says. None if somebody else has pushed since the fetch; nothing was pushed then.
+            False if somebody else has pushed since the fetch; nothing was pushed then.
 
         Raises RefusedError.
         """
-        words = ["push", *(f"--push-option={option}" for option in options)]
-        if force:
-            words.append("--force")
         try:
-            done = self._run(*words, self._remote.url, f"HEAD:refs/heads/{branch}")
+            self._git("push", self._remote.url, f"HEAD:refs/heads/{branch}")
         except GitError as error:
-            if options and "does not support push options" in error.said:
-                return self.push(branch, force=force)
             if _MOVED.search(error.said):
-                return None
+                return False
             raise RefusedError(self._why(error, branch, "pushed to")) from None
-        return git.without(self._remote.secrets, done.stderr)
+        return True
 
     def _begin(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         git.run(["init", "-q", "--template=", str(self.folder)])
 
     def _git(self, *words: str) -> str:
-        return self._run(*words).stdout
-
-    def _run(self, *words: str) -> CompletedProcess[str]:
         return git.run(words, folder=self.folder, config=self._config, secrets=self._remote.secrets)
 
     def _why(self, error: GitError, branch: str, done: str) -> str:

@@ -51,8 +51,8 @@ def run(
     folder: Path | None = None,
     config: Iterable[tuple[str, str]] = (),
     secrets: Iterable[str] = (),
-) -> subprocess.CompletedProcess[str]:
-    """Run git. `stdout` is what it prints; on `stderr` it also says what a server has answered.
+) -> str:
+    """Run git. Returns what it prints.
 
     Args:
         words: what is typed after `git`. Everybody on this machine can read them while it runs: they hold no secret.
@@ -82,7 +82,7 @@ def run(
         raise RefusedError("git is not installed, or not in PATH (install it, as in apt install git)") from None
     if done.returncode:
         raise GitError(without(secrets, f"{done.stderr}\n{done.stdout}") or f"git {words[0]}: {done.returncode}")
-    return done
+    return done.stdout
 
 
 def environment(config: Iterable[tuple[str, str]], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

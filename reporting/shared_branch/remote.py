@@ -53,7 +53,7 @@ def repository_of(folder: Path) -> Path:
     if not folder.is_dir():
         raise RefusedError(f"{folder}: there is no such folder (--site=DIR names the site's)")
     try:
-        top = Path(git.run(["rev-parse", "--show-toplevel"], folder=folder).stdout.rstrip("\n"))
+        top = Path(git.run(["rev-parse", "--show-toplevel"], folder=folder).rstrip("\n"))
     except GitError as error:
         if "dubious ownership" in error.said:
             raise RefusedError(
@@ -92,9 +92,9 @@ def remote_of(typed: str | None, folder: Path, environ: Mapping[str, str] = os.e
     try:
         if name.startswith("-"):
             raise GitError("")
-        url = git.run(["remote", "get-url", "--push", name], folder=top).stdout.rstrip("\n")
+        url = git.run(["remote", "get-url", "--push", name], folder=top).rstrip("\n")
     except GitError:
-        known = ", ".join(git.run(["remote"], folder=top).stdout.split())
+        known = ", ".join(git.run(["remote"], folder=top).split())
         raise RefusedError(
             f"{top}: there is no remote {name!r}, it has {known or 'none'} "
             f"(git -C {shlex.quote(str(top))} remote add {shlex.quote(name)} URL, or --remote=URL)"
@@ -106,7 +106,7 @@ def remote_of(typed: str | None, folder: Path, environ: Mapping[str, str] = os.e
 
 def _connection_settings(top: Path) -> tuple[tuple[str, str], ...]:
     try:
-        found = git.run(["config", "--local", "--includes", "-z", "--get-regexp", _CONNECTION], folder=top).stdout
+        found = git.run(["config", "--local", "--includes", "-z", "--get-regexp", _CONNECTION], folder=top)
     except GitError:  # there is none
         return ()
     pairs = [entry.partition("\n") for entry in found.split("\0") if entry]

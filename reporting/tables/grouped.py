@@ -16,7 +16,6 @@ HOME = "local"  # a table of this machine alone need not name it
 # What says which run it is, in the order of the columns; every table begins with these.
 IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
     {
-        "site": lambda row: row.envelope.key.site if row.envelope else "-",
         "platform": lambda row: row.run.platform,
         "started": cells.started,
         "hardware": lambda row: cells.hardware(row.run),
@@ -141,7 +140,6 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], n
         texts = {row[column] for row in rows}
         says_nothing = {
             OF_RUN: texts == {""},
-            "site": len(texts) == 1,
             "platform": texts == {HOME},
             "started": texts == {"-"},
             AGAINST_PIN: texts == {""},

@@ -17,11 +17,14 @@ from reporting.history.endings import endings_in
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.reader import run_of
+from reporting.phrases import percent
 from reporting.references.answers import References
-from reporting.tables.pins import Pins
 from reporting.tables.row import Row, workload
 
 CHANGED = (Kind.SLOWER, Kind.DRIFTED, Kind.FASTER, Kind.ACKNOWLEDGED)
+# A line of the history keeps the change that the gate compared: for these that of the last seven nights together. What
+# is judged now shows the change of all runs since it began, so the two must not look alike.
+OF_SEVEN_NIGHTS = (Kind.DRIFTED, Kind.FASTER)
 
 
 def latest_rows(
@@ -45,7 +48,7 @@ def latest_rows(
     """
     rows = []
     ending = endings_in(history, problems)
-    for of_test in by_site_and_test(envelopes).values():
+    for of_test in by_test(envelopes).values():
         with_numbers = [number for number, envelope in enumerate(of_test) if is_measured(envelope)]
         if not with_numbers:
             continue
@@ -55,8 +58,7 @@ def latest_rows(
         if later:
             remarks.append(f"later runs have no numbers: {_counted(later)}")
         verdicts = judge_tonight(current, of_test, references, night_ends, now, options=options)
-        pins = Pins(of_test, references, night_ends).of(current)
-        rows.append(_row(history, current, verdicts, pins, remarks, problems))
+        rows.append(_row(history, current, verdicts, remarks, problems))
     return sorted(rows, key=place_in_tables)
 
 
@@ -81,9 +83,8 @@ def all_rows(
         first: the first night whose runs have rows.
     """
     rows = []
-    for of_test in by_site_and_test(envelopes, with_campaigns=True).values():
+    for of_test in by_test(envelopes, with_campaigns=True).values():
         with_numbers = [envelope for envelope in of_test if is_measured(envelope)]
-        pins = Pins(of_test, references, night_ends)
         latest = next((envelope for envelope in reversed(with_numbers) if envelope.trial.in_series), None)
         for envelope in with_numbers:
             if night_of(envelope.time_s, night_ends) < first:
@@ -92,13 +93,13 @@ def all_rows(
                 verdicts = judge_tonight(envelope, of_test, references, night_ends, now)
             else:
                 verdicts = stored_verdicts(envelope)
-            rows.append(_row(history, envelope, verdicts, pins.of(envelope), [], problems))
+            rows.append(_row(history, envelope, verdicts, [], problems))
     return sorted(rows, key=place_in_tables)
 
 
 def unjudged_rows(history: Path, envelopes: Sequence[Envelope], problems: list[str]) -> list[Row]:
-    """A row for each run that has numbers, without a verdict and a pin: these depend on runs beside them."""
-    rows = [_row(history, envelope, {}, {}, [], problems) for envelope in envelopes if is_measured(envelope)]
+    """A row for each run that has numbers, without a verdict: that depends on runs beside them."""
+    rows = [_row(history, envelope, {}, [], problems) for envelope in envelopes if is_measured(envelope)]
     return sorted(rows, key=place_in_tables)
 
 
@@ -118,31 +119,32 @@ def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
     short = kind.value
     if kind in CHANGED and since is not None and change is not None:
         word = "faster" if kind is Kind.FASTER else "slower"
-        short = f"{100 * change:+.1f} %, {word} since {since}"
+        short = f"{percent(change)}, {word} since {since}"
+        if kind in OF_SEVEN_NIGHTS:
+            short = f"seven nights {short}"
         if kind is Kind.ACKNOWLEDGED:
             short = f"{kind.value}: {short}"
     found = stored_confirmation(stored)
     if found is not None:
         short = f"{short}; {found.short}" if kind is Kind.SLOWER else found.short
-    return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, since=since)
+    level = stored.get("level")
+    return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, level=level, since=since)
 
 
-def by_site_and_test(
-    envelopes: Sequence[Envelope], *, with_campaigns: bool = False
-) -> dict[tuple[str, str], list[Envelope]]:
-    """The jobs that the gate judges, of each test of each site: sites may share a history.
+def by_test(envelopes: Sequence[Envelope], *, with_campaigns: bool = False) -> dict[str, list[Envelope]]:
+    """The jobs of a site that the gate judges, of each test.
 
     What was tried in vain where it cannot run is left out.
 
     Args:
         with_campaigns: also those of sessions with `--label`.
     """
-    tests: dict[tuple[str, str], list[Envelope]] = {}
+    tests: dict[str, list[Envelope]] = {}
     for envelope in envelopes:
         if envelope.is_vain_try:
             continue
         if envelope.trial.in_series or (with_campaigns and envelope.trial.role is Role.MEASURE):
-            tests.setdefault((envelope.key.site, envelope.key.test), []).append(envelope)
+            tests.setdefault(envelope.key.test, []).append(envelope)
     return tests
 
 
@@ -161,11 +163,10 @@ def _row(
     history: Path,
     envelope: Envelope,
     verdicts: Mapping[str, Verdict],
-    pins: Mapping[str, float],
     remarks: Sequence[str],
     problems: list[str],
 ) -> Row:
-    return Row(_run(history, envelope, problems), verdicts, envelope, (*doubt_remarks(envelope), *remarks), pins)
+    return Row(_run(history, envelope, problems), verdicts, envelope, (*doubt_remarks(envelope), *remarks))
 
 
 def doubt_remarks(envelope: Envelope) -> list[str]:

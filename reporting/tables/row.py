@@ -22,7 +22,6 @@ class Row:
 
     Attributes:
         verdicts: of the gate, by metric.
-        pins: what the run is compared with, by metric, in the metric's unit.
         envelope: the run's line in the history; None for a run of this session.
         remarks: what a reader must know beside the run's own warnings, and why numbers are missing.
         zone: in which times are shown; None for this machine's.
@@ -32,7 +31,6 @@ class Row:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     envelope: Envelope | None = None
     remarks: tuple[str, ...] = ()
-    pins: Mapping[str, float] = field(default_factory=dict)
     zone: datetime.tzinfo | None = None
 
     @property

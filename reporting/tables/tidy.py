@@ -77,7 +77,6 @@ def tidy(rows: Sequence[Row], night_ends: datetime.time | None) -> str:
         shared = {**_of_run(row.run, row.envelope), **_of_envelope(row.envelope, night_ends)}
         for name, metric, is_judged in _metrics(row, row.envelope):
             line = {**shared, **_of_metric(name, metric), **_of_verdict(row, name), "is_judged": is_judged}
-            line["pin"] = row.pins.get(name)
             writer.writerow({column: _cell(column, value) for column, value in line.items()})
     return text.getvalue()
 
@@ -144,6 +143,7 @@ def _of_verdict(row: Row, metric: str) -> dict[str, object]:
         "change_fraction": verdict.change,
         "since": verdict.since,
         "against_pin": verdict.short,
+        "pin": verdict.level,
     }
 
 

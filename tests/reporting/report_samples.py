@@ -20,7 +20,6 @@ from reporting.report.data import (
     Point,
     ReportData,
     SeriesReport,
-    Sight,
     TestReport,
 )
 
@@ -136,7 +135,6 @@ def series(
             Part("step_ms", step * 1000, step * 1000 * (1 - (change or 0.0))),
             Part("other_ms", 0.1, 0.1),
         ),
-        sight=None if is_learning else Sight(0.019, 0.02, "-1.9 % within six nights"),
     )
 
 
@@ -393,10 +391,9 @@ def hostile() -> ReportData:
         )
         levels = tuple(replace(level, said=evil) for level in one.levels)
         parts = tuple(replace(part, name=evil) for part in one.parts)
-        sight = None if one.sight is None else replace(one.sight, said=evil)
         one = replace(
             one, metric=evil, unit=evil, short=evil, text=evil, where=evil, why=evil, ticket=f"javascript:{evil}",
-            points=points, levels=levels, parts=parts, sight=sight,
+            points=points, levels=levels, parts=parts,
         )  # fmt: skip
         tests.append(
             replace(

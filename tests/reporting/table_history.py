@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.history_entries import as_stored
 from platforms.job import Outcome
 from reporting.gate.judge import judge
 from reporting.history.envelope import Envelope
@@ -50,15 +51,8 @@ def record(folder: Path, night: int, rate: float, sane: bool = True, **changes: 
     )
     if sane:
         verdicts = judge(envelope, read(folder, {envelope.key.test}), References(), NOON)
-        stored = {metric: verdict_content(verdict) for metric, verdict in verdicts.items()}
-        envelope = replace(envelope, verdicts=stored)
+        envelope = replace(envelope, verdicts=as_stored(verdicts))
     return HistoryWriter(folder, clock=lambda: started_s).write(envelope, content)
-
-
-def verdict_content(verdict: Any) -> dict[str, Any]:
-    """What an envelope keeps of a verdict."""
-    since = None if verdict.since is None else verdict.since.isoformat()
-    return {"kind": verdict.kind.value, "red": verdict.red, "change": verdict.change, "since": since}
 
 
 def record_nights(folder: Path, count: int, level: float = 400.0, first: int = 0, **changes: Any) -> None:

@@ -57,7 +57,8 @@ def test_nights_whose_runs_all_failed_are_blind(site: Path, capsys: pytest.Captu
         record(site / "history", night, 400.0, sane=False)
     assert judge(site, "2026-11-04") == 0
     out = capsys.readouterr().out
-    assert "blind since 2026-10-23: no run without doubt for 12 nights (13 failed runs since)" in out
+    assert "blind since 2026-10-23: no run without doubt for 12 nights\n" in out
+    assert "later runs have no numbers: error (13)" in out
 
 
 def test_a_red_series_stays_red_when_it_is_blind(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def report(
     ordered = sorted(runs, key=lambda job: job.time_s)
     time = datetime.datetime.combine(now, datetime.time(13))
     answers = references or References()
-    return build(ordered, answers, "campus", NOON, time, with_sight=False, month=NOVEMBER, **options)
+    return build(ordered, answers, "campus", NOON, time, month=NOVEMBER, **options)
 
 
 def november(runs: Sequence[Envelope], *arguments: Any, **options: Any) -> MonthReport:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,17 +43,6 @@ def test_the_table_shows_slow_nodes_first_and_says_by_which_numbers(
     assert len(lines) == 3 + 12 + 2
     assert lines[-2] == "n03 -6.0 % in 1 run (limit 3.0 %): suspect"
     assert lines[-1] == "n07 -8.0 % in 2 runs (limit 3.0 %): -7.1 % and -8.9 %"
-
-
-def test_csv_has_all_digits_and_the_nodes_that_were_never_measured(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert nodes(site, "--format=csv", "--nodes=n07,n99") == 1
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [row["verdict"] for row in rows] == ["slow", "never measured"]
-    assert float(rows[0]["deviation_fraction"]) == pytest.approx(-0.08, abs=0.005)
-    assert rows[1]["runs"] == "0"
-    assert rows[1]["last_run"] == ""
 
 
 @pytest.mark.parametrize(
@@ -169,7 +156,8 @@ def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["eidf_a10"], "there is no platform 'eidf_a10'"),
+        (["eidf_a10"], "there is no platform 'eidf_a10' (did you mean 'eidf_a100'?)"),
+        (["xyz"], "there is no platform 'xyz' (known: alps_clariden, "),
         (["eidf_a100", "--nodes=n07,,n08"], "--nodes: "),
         (["eidf_a100", "--nodes="], "--nodes: "),
         (["eidf_a100", "--job=17"], "--job 17: "),

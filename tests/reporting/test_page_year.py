@@ -65,7 +65,7 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Year:
     make_year(folder, LAST, nights=NIGHTS)
     problems: list[str] = []
     envelopes = reader.read(folder / "history", None, problems)
-    report = build(envelopes, store.load(folder), "campus", NOON, NOW, problems, with_sight=False)
+    report = build(envelopes, store.load(folder), "campus", NOON, NOW, problems)
     page = folder / "page.html"
     page.write_text(render(report, evidence=None), encoding="utf-8")
     return Year(json.loads((folder / "truth.json").read_text()), report, page)

@@ -46,8 +46,8 @@ def series_and_pin(runs):
     return series, pin_of(series, None)
 
 
-def sight(runs, each_night=None, trials=1000):
-    found = sight_of(*series_and_pin(runs), each_night, trials)
+def sight(runs, trials=1000):
+    found = sight_of(*series_and_pin(runs), trials)
     assert found is not None
     return found
 
@@ -91,20 +91,18 @@ def test_nights_without_noise_show_every_loss_that_is_larger_than_the_least_limi
     assert (found.drifts, found.steps) == (0.0, 0.0)
 
 
-def test_more_noise_and_memory_hide_a_loss_and_more_runs_show_it():
+def test_more_noise_and_memory_hide_a_loss():
     quiet = sight(noisy(100, 1.0, 2)).loss()
     loud = sight(noisy(100, 2.0, 2)).loss()
     slow = sight(noisy(100, 1.0, 2, memory=0.6)).loss()
     assert loud == pytest.approx(2 * quiet, rel=0.1)
     assert slow > 1.1 * quiet
-    one, two, three = (sight(noisy(100, 2.0, 2), count).loss() for count in (1, 2, 3))
-    assert one > two > three > one / 2
 
 
 def test_two_runs_a_night_are_seen():
     runs = noisy(60, 1.5, 3, hours=(20.0, 23.0))
     assert sight(runs).runs_per_night == 2
-    assert sight(runs, 1).loss() > sight(runs).loss()
+    assert sight(noisy(60, 1.5, 3)).loss() > sight(runs).loss()
 
 
 def test_outliers_are_steps_only_if_their_repeat_is_one_and_no_part_of_the_deviation():
@@ -127,14 +125,8 @@ def test_what_is_red_without_a_loss_is_not_counted_as_found():
     assert Sight(1, (0.0, 0.0001), 0.0, 0.0).loss(0.5) == LEAST_LOSS
 
 
-@pytest.mark.parametrize("outliers", [0.0, 0.03, 0.05])
-def test_more_runs_a_night_never_show_less(outliers):
-    losses = [sight(noisy(100, 1.0, 4, outliers=outliers), count, 300).loss() for count in (1, 2, 3)]
-    assert losses[0] > losses[1] > losses[2] > 0.01
-
-
 def test_a_series_that_is_red_for_nothing_is_too_loud():
-    found = sight(noisy(60, 1.0, 4, outliers=0.35), 3, 300)
+    found = sight(noisy(60, 1.0, 4, outliers=0.35), 300)
     assert found.loss() is None
     assert found.red_without_loss > 0.2
 
@@ -142,8 +134,7 @@ def test_a_series_that_is_red_for_nothing_is_too_loud():
 def test_imported_nights_of_a_loss_that_still_lasts_are_no_noise():
     imported = [run(night, one, verdicts={}) for night, one in enumerate(IMPORTED)]
     assert len(quiet_runs(*series_and_pin(imported))) == 24
-    losses = [sight(imported, count, 300).loss() for count in (1, 2, 3)]
-    assert losses[0] > losses[1] > losses[2] > 0.01
+    assert 0.01 < sight(imported, 300).loss() < 0.04
 
 
 def test_confirmed_runs_are_no_noise_and_cleared_ones_are():
@@ -218,7 +209,7 @@ def test_a_series_that_is_too_loud_has_no_loss_in_the_table(site, capsys):
     HistoryWriter(site / "history").write_all(noisy(60, 1.0, 4, outliers=0.35, test="site/test_loud.py::test_loud"))
     assert main(["power", "site/test_loud.py::test_loud", f"--site={site}"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("site/test_loud")]
-    assert re.search(r"  too loud: red \d\d of 100  ", line)
+    assert re.search(r"  too loud: red \d\d of 100$", line)
 
 
 def test_power_replays_the_series_own_nights_too(site, capsys):

@@ -71,8 +71,6 @@ def test_a_calm_site_has_no_incident():
     assert [(level.from_night, level.to_night, level.value) for level in series.levels] == [
         (str(night(0)), None, 100.0)
     ]
-    assert series.sight is not None
-    assert series.sight.loss is not None
 
 
 def test_a_test_that_was_only_tried_where_it_cannot_run_is_no_test_of_the_report():

@@ -20,9 +20,11 @@ from pathlib import Path
 
 import pytest
 
+from platforms.job import RefusedError
 from reporting.__main__ import main
 from reporting.history.reader import read, run_of
 from reporting.history.writer import HistoryWriter
+from reporting.shared_branch import git as our_git
 from reporting.shared_branch.remote import JOB_TOKEN, TOKEN, remote_of
 from tests.reporting.history_lines import envelope
 
@@ -382,6 +384,12 @@ def test_a_site_in_no_repository_and_one_that_is_ignored_are_refused(
         add_runs(site, "a")
         assert command("push", site) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_git_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RefusedError, match="git is not installed"):
+        our_git.run(["version"])
 
 
 @pytest.mark.parametrize(

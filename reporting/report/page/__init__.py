@@ -18,7 +18,7 @@ from reporting.report.charts.bars import UNMEASURED, bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import STYLE
 from reporting.report.charts.month_nights import month_nights, night_key
-from reporting.report.charts.prose import MISSING, night_text, number, prose, whole_verdict
+from reporting.report.charts.prose import night_text, number, prose, whole_verdict
 from reporting.report.charts.spark import spark
 from reporting.report.charts.split_bars import doubts_of_last_run, split_bars
 from reporting.report.charts.trend import trend
@@ -158,7 +158,6 @@ def _environment() -> jinja2.Environment:
         MEANINGS=words.MEANINGS,
         FLAGS=FLAGS,
         SHOWN_BEYOND=SHOWN_BEYOND,
-        MISSING=MISSING,
         UNMEASURED=UNMEASURED,
         ago=words.ago,
         counted=counted,
