@@ -361,13 +361,18 @@ class PlatformQueue:
         self.finalizer.stopping = False
 
     def _record_cancelling(self, jobs: Sequence[Job]) -> None:
-        """If this session is killed now, the next one reads that it cancelled these jobs, and retries them."""
+        """If this session is killed now, the next one reads that it cancelled these jobs, and retries them.
+
+        The command `cancel` has no journal here: what it ends is not begun again.
+        """
+        for job in jobs:
+            job.hints = job.hints or self.contact.hints(job)  # for a person who does not wait for the end
+        if self._journal is None:
+            return
         for job in jobs:
             job.attempt = replace(job.attempt, ending=True)
-            job.hints = job.hints or self.contact.hints(job)  # for a person who does not wait for the end
-        if self._journal is not None:
-            with contextlib.suppress(OSError):
-                self._journal.write_jobs([journal_entry(job) for job in jobs])
+        with contextlib.suppress(OSError):
+            self._journal.write_jobs([journal_entry(job) for job in jobs])
 
     def _taken_over(self) -> bool:
         """Whether another session goes on in place of this one; the main thread learns of it a moment later."""
