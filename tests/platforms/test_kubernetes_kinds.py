@@ -420,7 +420,7 @@ def test_a_kueue_that_does_not_act_is_named_after_two_minutes() -> None:
     for root, seen, state, step in (
         (down, {"without_workload": True}, State.QUEUED, "has made no Workload of it"),
         (uncovered["job"], {"workload": uncovered["workload"]}, State.QUEUED, "has said nothing of it"),
-        (down, {"workload": workload(), "position": 1}, State.QUEUED, "has said nothing of it"),
+        (down, {"workload": workload()}, State.QUEUED, "has said nothing of it"),
         (down, {"workload": admitted}, State.STARTING, "has admitted it and not resumed it"),
     ):
         seen["look_at_kueue"] = command.partition(": ")[2]
@@ -433,7 +433,6 @@ def test_a_kueue_that_does_not_act_is_named_after_two_minutes() -> None:
 def test_a_kueue_that_acts_is_not_blamed() -> None:
     for seen in (
         {},  # Workloads may not be listed
-        {"workload": workload(), "position": 2},  # behind others of a strict queue: Kueue itself tells the position
         {"workload": workload(("QuotaReserved", "False", "WaitingForQuota", LESS))},
         {"workload": workload(admissionChecks=[{"name": "a", "state": "Pending"}])},
     ):

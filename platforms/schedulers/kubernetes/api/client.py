@@ -183,13 +183,6 @@ class Client:
     def get(self, resource: Resource, name: str) -> Object:
         return self._session.request("GET", self._path(resource, name))
 
-    def try_get(self, path: str) -> Object | None:
-        """Return what lies at a path, or None when it is missing, forbidden or out of order.
-
-        The request is sent once and waits for seconds only.
-        """
-        return self._session.try_get(path)
-
     def list(
         self, resource: Resource, *, labels: str = "", fields: str = "", everywhere: bool = False
     ) -> tuple[Objects, str]:

@@ -53,7 +53,6 @@ QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
 NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
 JOBS = Resource("batch/v1", "Job", "jobs")
-STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
 
 # Every cluster serves these kinds, so they are known without a request.
@@ -70,7 +69,6 @@ BUILT_IN = {
         NODES,
         NAMESPACES,
         JOBS,
-        STORAGE_CLASSES,
         ACCESS_REVIEWS,
     )
 }

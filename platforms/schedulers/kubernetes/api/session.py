@@ -18,8 +18,6 @@ from platforms.schedulers.kubernetes.api.errors import (
     TRANSIENT,
     UNAUTHORIZED,
     UNDONE,
-    ApiError,
-    Expired,
     TransientError,
     json_object,
     translated_errors,
@@ -28,7 +26,6 @@ from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, Resolv
 
 CONNECT_S = 10.0
 READ_S = 30.0
-GLANCE_S = 5.0  # how long try_get waits
 CHANGE_S = 65.0  # a server ends every request after a minute: its answer is better than our time-out
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a request is repeated
 BUDGET_S = 60.0  # no request is repeated later than this
@@ -106,17 +103,6 @@ class Session:
             )
 
         return self._repeated(send, TRANSIENT if repeat else UNDONE)
-
-    def try_get(self, path: str) -> dict[str, Any] | None:
-        """Return what lies at a path, or None when there is no answer or an error.
-
-        An extension of the API that is set up badly may answer 401 in the server's place. So a 401 here does not mean
-        that our credentials are wrong.
-        """
-        try:
-            return self._send(self._connected(), "GET", path, GLANCE_S)
-        except (ApiError, Expired, TransientError):
-            return None
 
     def _send(
         self, connection: ClusterConnection, method: str, path: str, limit_s: float, **options: Any

@@ -187,7 +187,7 @@ def _kueue_is_silent(job: JobView) -> str:
     elif kueue.admitted(workload):
         step = "has admitted it and not resumed it"
         otherwise = ""
-    elif not kueue.was_looked_at(workload) and seen.position in (None, 1):
+    elif not kueue.was_looked_at(workload):
         step = "has said nothing of it"
         otherwise = (
             "; or the queue lacks a resource that it requests (doctor says so), or other jobs block a strict queue"
@@ -351,7 +351,6 @@ def _status(job: JobView, found: Finding) -> Status:
         ended_s=None if live else max(ended, default=None),
         events=events.latest_distinct(job.events),
         last_word=_termination_message(counted),
-        position=job.observation.position if live else None,
     )
 
 

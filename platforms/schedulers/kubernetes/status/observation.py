@@ -33,7 +33,6 @@ class Observation:
     histories:     what earlier observations of its pods showed, by uid
     waited_s:      gives for how many seconds the condition of a name has been true without a break
     start_limit_s: how long its pods may take to start once they have a node
-    position:      the place of the workload in its queue, if Kueue tells it
     """
 
     root: Object | None
@@ -49,7 +48,6 @@ class Observation:
     histories: Mapping[str, PodHistory] = field(default_factory=dict)
     waited_s: Callable[[str], float] = lambda name: 0.0
     start_limit_s: float | None = None
-    position: int | None = None
 
 
 @dataclass(frozen=True)
