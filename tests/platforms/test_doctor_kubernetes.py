@@ -132,7 +132,7 @@ def test_all_is_well(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str])
         "mine of ClusterQueue team takes jobs, 0 wait, 0 admitted",
         "every layout fits into ResourceQuota team, ClusterQueue team\n",
         "nodes that suit every layout: 2 of 3",
-        "sets: Bound, 50Gi, ReadWriteMany",
+        "sets: Bound, ReadWriteMany",
         "takes 1 manifest in a dry run\n",
         "only a job can see that, with --node",
     ):
@@ -303,14 +303,11 @@ def test_several_nodes_and_a_claim_of_one(kube: Kube, site: Path, capsys: pytest
 
 
 def test_what_is_only_said(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    container = {"name": "c", "image": "x/y", "resources": {"requests": {"cpu": "72"}}}
-    put(kube, "pods", "other", spec={"containers": [container]})
     kube.store.change("persistentvolumeclaims", "default", "sets", lambda it: it.update(status={"phase": "Pending"}))
     new = {"mount": "/new", "pvc": "new", "size": "1Gi"}
     write(site, {"queue": None, "volumes": [*CLUSTER["volumes"], new]})
     assert doctor(site) == 0
     printed = capsys.readouterr().out
-    assert "72 of 100 requests.cpu are in use now, a job would wait" in printed
     assert "sets: Pending, ReadWriteMany" in printed
     assert "new is not there yet: `python -m platforms prepare it" in printed
     assert ("skipped", "queue") in steps(printed)

@@ -138,8 +138,6 @@ class SnapshotReader:
             gone_pods=tuple(gone_pods),
             histories=view.histories,
             workload=workload,
-            without_workload=workloads is not None and workload is None,
-            look_at_kueue=self._client.kubectl_command("get pods", namespace=kueue.NAMESPACE),
             events=tuple(event for event in events if _is_about(event, uids, job.name)),
             nodes=self._nodes(running_pods),
             waited_s=job.timers.waited,

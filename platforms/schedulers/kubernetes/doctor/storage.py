@@ -9,7 +9,6 @@ from platforms.schedulers.doctor_steps import StepResult
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import CLAIMS
 from platforms.schedulers.kubernetes.doctor.context import ClusterVisit, RenderedJob
-from platforms.schedulers.kubernetes.objects.capacity import amounts
 
 KEYS = "`kubernetes: {volumes: …}`"
 
@@ -40,8 +39,7 @@ def _claim(cluster: ClusterVisit, name: str) -> str:
             return _missing(cluster, name)
         return f"{name} may not be seen ({error.message})"
     spec = claim.get("spec") or {}
-    status = claim.get("status") or {}
-    phase = status.get("phase", "Pending")
+    phase = (claim.get("status") or {}).get("phase", "Pending")
     if phase == "Lost":
         raise cluster.refusal(f"claim {name} has lost its volume: delete it, or name another one", KEYS)
     modes = spec.get("accessModes") or []
@@ -51,11 +49,7 @@ def _claim(cluster: ClusterVisit, name: str) -> str:
         job = jobs_on_several_nodes[0]
         problem = f"claim {name} is {', '.join(modes)}, and the pods of {job} are on several nodes"
         raise cluster.refusal(problem, "a ReadWriteMany one of `kubernetes: {volumes: …}`")
-    parts = [f"{name}: {phase}"]
-    size = amounts(status.get("capacity") or {}).get("storage")
-    if size:
-        parts.append(f"{size / 2**30:.0f}Gi")
-    return ", ".join([*parts, ", ".join(modes)])
+    return f"{name}: {phase}, {', '.join(modes)}"
 
 
 def _missing(cluster: ClusterVisit, name: str) -> str:

@@ -20,7 +20,6 @@ from platforms.schedulers.kubernetes.status import reasons
 from platforms.schedulers.kubernetes.status.reasons import Finding, reason_and_message
 
 GROUP = "kueue.x-k8s.io"
-NAMESPACE = "kueue-system"  # in which Kueue runs, unless a site has installed it elsewhere
 JOB_UID = "kueue.x-k8s.io/job-uid"
 VERSIONS = ("v1beta2", "v1beta1")
 
@@ -131,11 +130,6 @@ def admission(workload: Object) -> Finding:
     if reserved is not None:
         return Finding(State.QUEUED, f"{kueue}: quota is reserved")
     return Finding(State.QUEUED, f"{kueue}: has not looked at it yet")
-
-
-def was_looked_at(workload: Object) -> bool:
-    """True if Kueue's scheduler has said anything of it."""
-    return "QuotaReserved" in conditions(workload) or bool(items(workload, "status", "admissionChecks"))
 
 
 def _has(workload: Object, condition: str) -> bool:
