@@ -74,9 +74,9 @@ class Client:
         target = self._session.target
         return (target.server, target.source, target.context, target.namespace)
 
-    def kubectl_command(self, arguments: str, namespace: str | None = None) -> str:
+    def kubectl_command(self, arguments: str) -> str:
         """Return a command for a person: `kubectl --context kind-kind --namespace default get pods`."""
-        return f"{self._session.target.kubectl} --namespace {namespace or self.namespace} {arguments}"
+        return f"{self._session.target.kubectl} --namespace {self.namespace} {arguments}"
 
     # --- what the cluster serves -------------------------------------------------------------------------------------
 

@@ -26,7 +26,10 @@ class Resource:
         return f"{self.kind}.{self.group}".lower().rstrip(".")
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """Return the path of one object, or of all objects. `namespace` None stands for all namespaces."""
+        """Return the path of one object, or of all objects.
+
+        `namespace` None stands for all namespaces.
+        """
         parts = [api_path(self.api_version)]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", quote(namespace, safe="")]

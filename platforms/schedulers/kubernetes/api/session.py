@@ -38,7 +38,10 @@ T = TypeVar("T")
 
 
 class ResponseStream:
-    """The chunks of an answer as they come. Another thread may call stop(): the stream then ends as if it broke."""
+    """The chunks of an answer as they come.
+
+    Another thread may call stop(): the stream then ends as if it broke.
+    """
 
     def __init__(self, chunks: Iterator[bytes], response: Any) -> None:
         self._chunks = chunks
@@ -56,7 +59,10 @@ class ResponseStream:
 
 
 class Session:
-    """Requests to one cluster. Thread-safe; the kubeconfig is read and the connection made when first needed."""
+    """Requests to one cluster.
+
+    Thread-safe; the kubeconfig is read and the connection made when first needed.
+    """
 
     def __init__(
         self,
@@ -138,7 +144,10 @@ class Session:
             raise AwayError(f"{self.target.where}: {error.message}") from None
 
     def _repeated(self, send: Callable[[ClusterConnection], T], repeatable: Collection[int]) -> T:
-        """Send until there is an answer. `repeatable`: the statuses after which the request may be sent again."""
+        """Send until there is an answer.
+
+        `repeatable`: the statuses after which the request may be sent again.
+        """
         began_s = self._clock()
         pauses = iter(PAUSES_S)
         was_unauthorized = False
@@ -162,7 +171,10 @@ class Session:
     # --- kubeconfig and login ----------------------------------------------------------------------------------------
 
     def _resolve(self) -> ResolvedTarget:
-        """Read the kubeconfig. The first reading fixes context and namespace: jobs stay where they were submitted."""
+        """Read the kubeconfig.
+
+        The first reading fixes context and namespace: jobs stay where they were submitted.
+        """
         target = kubeconfig.resolve(self._wanted)
         self._target = target
         self._wanted = replace(self._wanted, context=target.context, contexts=(), namespace=target.namespace)

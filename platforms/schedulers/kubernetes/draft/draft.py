@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from platforms.config.draft import Draft, DraftLine, DraftRequest, written
+from platforms.config.draft import DraftLine, DraftRequest, written
 from platforms.config.durations import clock
 from platforms.config.loading import nearest
 from platforms.job import ConfigError
@@ -35,12 +35,11 @@ CLAIM_SIZE = "100Gi"  # every data set of the sizes smoke, quick and subset, wit
 _FAMILIES = re.compile(r"nvidia|tesla|gtx|rtx", re.IGNORECASE)
 
 
-def draft(request: DraftRequest) -> Draft:
+def draft(request: DraftRequest) -> list[DraftLine]:
     """Ask the cluster that the command line names. Raises BenchError."""
     options = request.options
     target = ClusterTarget(request.path_of("kubeconfig"), options.get("context"), (), options.get("namespace"))
-    cluster = inventory.ask(Client(target))
-    return Draft(cluster.where, lines(cluster, request))
+    return lines(inventory.ask(Client(target)), request)
 
 
 def lines(cluster: ClusterInventory, request: DraftRequest) -> list[DraftLine]:
