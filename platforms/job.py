@@ -146,7 +146,10 @@ class Trial:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Trial:
-        """Read what `content` has written. Keys that are not its own are left out. Raises ValueError."""
+        """Read what `content` has written.
+
+        Keys that are not its own are left out. Raises ValueError.
+        """
         values = {name: content[name] for name in vars(ONLY) if content.get(name) is not None}
         return cls(**{**values, "role": Role(values.get("role", Role.MEASURE))})
 
@@ -566,7 +569,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Run:
-    """What a finished job measured, with its provenance and its doubts. Throughputs are samples/s over all devices."""
+    """What a finished job measured, with its provenance and its doubts.
+
+    Throughputs are samples/s over all devices.
+    """
 
     name: str = ""
     test: str = ""
