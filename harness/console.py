@@ -33,7 +33,6 @@ class Console:
         # A dumb terminal, as that of an editor, cannot move its cursor: it gets the lines of a log.
         self._terminal = bool(getattr(self._reporter, "isatty", False)) and os.environ.get("TERM") != "dumb"
         self._quiet = self._reporter is None or config.get_verbosity() < 0
-        self.verbose = config.get_verbosity() > 0
         self._block = LiveBlock(self._write) if self._terminal else None
         self._jobs: Sequence[Job] = ()
         self._drawn = -math.inf
