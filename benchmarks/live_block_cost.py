@@ -20,7 +20,7 @@ from platforms.runner import Job
 from platforms.schedulers import Submitted
 
 AT_ONCE = 20
-ROWS, COLUMNS = 40, 100  # of the terminal
+ROWS = 40  # of the terminal
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     jobs = _jobs(options.jobs)
     began = time.process_time()
     for _ in range(options.draws):
-        block_lines(jobs[0], jobs, ROWS, COLUMNS)
+        block_lines(jobs[0], jobs, ROWS)
     milliseconds = 1000 * (time.process_time() - began) / options.draws
     print(f"{options.jobs} jobs: {milliseconds:.2f} ms of CPU time a draw, at most one draw a second")
     return 0

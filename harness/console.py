@@ -30,9 +30,9 @@ class Console:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        # A dumb terminal, as that of an editor, cannot move its cursor: it gets the lines of a log.
         self._terminal = bool(getattr(self._reporter, "isatty", False)) and os.environ.get("TERM") != "dumb"
         self._quiet = self._reporter is None or config.get_verbosity() < 0
-        self.verbose = config.get_verbosity() > 0
         self._block = LiveBlock(self._write) if self._terminal else None
         self._jobs: Sequence[Job] = ()
         self._drawn = -math.inf
@@ -122,7 +122,7 @@ class Console:
 
     def _draw(self, block: LiveBlock, job: Job) -> None:
         self._reporter.ensure_newline()
-        block.draw(block_lines(job, self._jobs, block.most, block.width))
+        block.draw(block_lines(job, self._jobs, block.most))
 
     def summary(
         self,

@@ -93,6 +93,7 @@ def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str
 
 def _command_line_error(spec: JobSpec) -> str:
     """What models/ says against the job's command line; empty where it accepts it."""
+    # -I: a PYTHONPATH of this session must not put other modules in the place of the archive's.
     command = [sys.executable, "-I", str(spec.archive), *spec.arguments, "--check"]
     environ = {**os.environ, **spec.env}
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False, env=environ)

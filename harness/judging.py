@@ -12,17 +12,13 @@ from platforms.config.schema import Site
 from platforms.job import BenchError, Metric
 from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.confirmation import settled
-from reporting.gate.judge import judge, strictness_of
-from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
-from reporting.gate.series import pin_of, series_of
+from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history import reader
 from reporting.history.envelope import Envelope
-from reporting.phrases import size
 from reporting.references import store
 from reporting.references.answers import References
 
-TRIALS = 200  # fewer than `python -m reporting power` simulates: each session computes this at its end
 PROBLEMS = 3  # so many are said; the rest is counted
 
 
@@ -176,42 +172,3 @@ class Judging:
         if verdicts and self.problem is not None:
             lines.append(self.problem)
         return lines
-
-    def sight_lines(self, verdicts: Mapping[str, Mapping[str, Verdict]], *, each: bool) -> list[str]:
-        """What the gate can see in this session's series that have a pin: a line, and with `each` one for every series.
-
-        Args:
-            verdicts: by test and metric.
-        """
-        losses = []
-        loud = []
-        for test, of_test in verdicts.items():
-            for metric in of_test:
-                sight = self._sight(self._judged[test], metric)
-                if sight is None:
-                    continue
-                loss = sight.loss()
-                if loss is None:
-                    loud.append(f"gate: {test} {metric} is {sight.too_loud}")
-                else:
-                    losses.append((loss, f"{test} {metric}"))
-        if not losses:
-            return loud
-        least, most = min(losses), max(losses)
-        found = f"{size(least[0], 1)} ({least[1]})"
-        if len(losses) > 1:
-            found += f" to {size(most[0], 1)} ({most[1]})"
-        command = f"python -m reporting power {self._typed}".strip()
-        lines = [
-            f"gate: {len(losses)} series; a lasting loss of {found} is found within {NIGHTS} nights "
-            f"{100 * CHANCE:.0f} times of 100 ({command})"
-        ]
-        if each:
-            lines += [f"  {size(loss, 1)}  {name}" for loss, name in losses]
-        return [*lines, *loud]
-
-    def _sight(self, current: Envelope, metric: str) -> Sight | None:
-        series = series_of(metric, current, self.past.envelopes, self._site.night_ends)
-        pin = pin_of(series, self.past.references.acceptance(series.test, metric, series.comparability))
-        strictness = strictness_of(self.past.references, len(current.metrics))
-        return None if pin is None else sight_of(series, pin, trials=TRIALS, strictness=strictness)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,9 +15,8 @@ from platforms.nodes import node_names
 from platforms.schedulers import NodeState, backend_of
 from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import records_of
-from reporting.fleet.visits import VisitList, affordable, cost_of_visit_h, spent_h, visit_list
+from reporting.fleet.visits import in_order
 from reporting.history import reader
-from reporting.history.nights import night_of
 
 if TYPE_CHECKING:
     from harness.inputs import Inputs
@@ -48,7 +46,7 @@ class NodeVisits:
         problems: list[str] = []
         self._past = runs_of_platform(inputs, self._platform.name, problems)
         self.notices = [f"warning: {problem}" for problem in problems]
-        self._chosen: VisitList | None = None
+        self._chosen: Sequence[str] = ()
 
     def plan(self, test: str) -> EachNode:
         """The plan of a test. Raises UsageError where no node can be visited."""
@@ -57,16 +55,11 @@ class NodeVisits:
         past = [run for run in self._past if run.key.test == test]
         if inputs.options.trials.check is not None:
             return Check(inputs.options.trials.nodes, past, night_ends)
-        if self._chosen is None:
+        if not self._chosen:
             self._chosen = self._choose(str(inputs.options.trials.each_node))
             # A resumed session visits the same nodes, whatever is idle or stale by then.
-            self._config.option.each_node = ",".join(self._chosen.nodes)
-        chosen = self._chosen
-        second_visits = None
-        if chosen.left_h is not None:
-            second_visits = affordable(chosen.left_h, chosen.cost_h)
-        drain_command = backend_of(self._platform).drain_command
-        return EachNode(chosen.nodes, second_visits, chosen.postponed, past, night_ends, drain_command)
+            self._config.option.each_node = ",".join(self._chosen)
+        return EachNode(self._chosen, past, night_ends, backend_of(self._platform).drain_command)
 
     def _only_platform(self) -> Platform:
         names = sorted({spec.platform for spec in self._jobs.values()})
@@ -77,22 +70,16 @@ class NodeVisits:
             )
         return self._inputs.platforms[names[0]]
 
-    def _choose(self, typed: str) -> VisitList:
+    def _choose(self, typed: str) -> Sequence[str]:
+        """The names of the nodes, in the order of the visits. Raises UsageError if there is none."""
         if self._inputs.options.resume:
-            return VisitList(node_names(typed), (), self._cost_h(), None)
+            return node_names(typed)
         names, most = self._candidates(typed)
-        night_ends = self._inputs.site.night_ends
-        records = records_of(node_runs(self._past, night_ends), names)
-        budget_h = self._platform.device_hours_per_night
-        if budget_h is not None:
-            budget_h -= spent_h(self._past, night_of(time.time(), night_ends), night_ends)
-        chosen = visit_list([records[name] for name in names], self._cost_h(), budget_h, most)
-        if not chosen.nodes:
-            raise pytest.UsageError(self._why_none(typed, chosen, budget_h))
-        if chosen.postponed:
-            self.notices.append(
-                f"{len(chosen.postponed)} nodes are left for another night: a visit costs {chosen.cost_h:.2g} "
-                f"device-hours, and {self._platform.source} allows {self._platform.device_hours_per_night:g} in a night"
+        records = records_of(node_runs(self._past, self._inputs.site.night_ends), names)
+        chosen = [record.name for record in in_order(map(records.__getitem__, names))][:most]
+        if not chosen:
+            raise pytest.UsageError(
+                f"--each-node={typed}: {self._platform.name} has no such node now. Nothing was submitted"
             )
         return chosen
 
@@ -133,19 +120,6 @@ class NodeVisits:
             more = f" and {len(out) - NAMED} more" if len(out) > NAMED else ""
             self.notices.append(f"not in service, not visited: {listed}{more}")
         return tuple(node.name for node in nodes if fits(node))
-
-    def _cost_h(self) -> float:
-        """The device-hours of a visit, by all tests together."""
-        return sum(cost_of_visit_h(self._past, test, spec.device_hours) for test, spec in self._jobs.items())
-
-    def _why_none(self, typed: str, chosen: VisitList, budget_h: float | None) -> str:
-        if not chosen.postponed or budget_h is None:
-            return f"--each-node={typed}: {self._platform.name} has no such node now. Nothing was submitted"
-        return (
-            f"--each-node: a visit costs {chosen.cost_h:.2g} device-hours, and {max(budget_h, 0.0):.2g} of "
-            f"{self._platform.device_hours_per_night:g} are left tonight (device_hours_per_night: in "
-            f"{self._platform.source}). Nothing was submitted"
-        )
 
 
 def runs_of_platform(inputs: Inputs, platform: str, problems: list[str]) -> list[Envelope]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import secrets
@@ -303,6 +304,11 @@ def _refuse_contradictions(options: Options, config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--gate={options.gate} and --benchmark-compare-fail are two gates on the same numbers: leave one of them "
             "out (docs/gate.md). Nothing was submitted"
+        )
+    if config.getoption("benchmark_histogram", None) and importlib.util.find_spec("pygal") is None:
+        raise pytest.UsageError(
+            "--benchmark-histogram draws with pygal, which is not installed: leave it out, or "
+            "pip install 'pytest-benchmark[histogram]'. Nothing was submitted"
         )
     comparing = [*options.trials.questions]
     if options.gate == "require":

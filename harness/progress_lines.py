@@ -14,23 +14,18 @@ if TYPE_CHECKING:
     from platforms.runner import Job
 
 NOT_STARTED = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
-BAR = 10  # characters between its brackets
 LEFT_WIDTH = len("~90 min")
-LEAST_WITH_BAR = 60  # columns; a narrower terminal has no room for bars
 
 
 def clock() -> str:
     return time.strftime("%H:%M:%S")
 
 
-def block_lines(awaited: Job, jobs: Sequence[Job], most: int, width: int) -> list[str]:
+def block_lines(awaited: Job, jobs: Sequence[Job], most: int) -> list[str]:
     """The live block, `most` lines in all: a line on all jobs, then a line for each that is not done.
 
-    The job that a test waits for comes first, then those that run. Each line begins with how much is done, and how long
-    the rest takes by the job's own words, so that a narrow terminal shows both.
-
-    Args:
-        width: columns of the terminal.
+    The job that a test waits for comes first, then those that run. Each line begins with how long the job still takes
+    by its own words, so that a narrow terminal shows it.
     """
     jobs = [job for job in jobs if job.successor is None]
     unfinished = [job for job in jobs if not job.done and job.error is None]
@@ -42,10 +37,8 @@ def block_lines(awaited: Job, jobs: Sequence[Job], most: int, width: int) -> lis
     totals = [f"{count} {state}" for state, count in counts.items()]
     if left_behind:
         totals.append(f"{left_behind} left to themselves")
-    has_bars = width >= LEAST_WITH_BAR
     head = f"{done} of {len(jobs)} jobs done, {', '.join(totals)}  {clock()}"
-    all_shares = len(jobs) - len(unfinished) + sum(_share_done(job) or 0.0 for job in unfinished)
-    lines = [_line(all_shares / len(jobs), None, head, has_bars=has_bars)]
+    lines = [f"{'':{LEFT_WIDTH}}  {head}"]
 
     shown = unfinished
     if len(unfinished) >= most:  # the first line and the last one take two of them
@@ -53,21 +46,10 @@ def block_lines(awaited: Job, jobs: Sequence[Job], most: int, width: int) -> lis
     names = [name_of(job) for job in shown]
     name_width = max(map(len, names), default=0)
     for job, name in zip(shown, names, strict=True):
-        said = f"{name:<{name_width}}  {state_of(job)}"
-        lines.append(_line(_share_done(job), _left_s(job), said, has_bars=has_bars))
+        lines.append(f"{_rounded(_left_s(job)):>{LEFT_WIDTH}}  {name:<{name_width}}  {state_of(job)}")
     if len(shown) < len(unfinished):
         lines.append(f"(and {len(unfinished) - len(shown)} more)")
     return lines
-
-
-def _line(share: float | None, left_s: float | None, said: str, *, has_bars: bool) -> str:
-    parts = [f"{_rounded(left_s):>{LEFT_WIDTH}}", said]
-    if has_bars:
-        bar = " " * BAR
-        if share is not None:
-            bar = f"{'#' * int(BAR * share):-<{BAR}}"
-        parts.insert(0, f"[{bar}]")
-    return "  ".join(parts)
 
 
 def _left_s(job: Job) -> float | None:
@@ -75,16 +57,6 @@ def _left_s(job: Job) -> float | None:
     if job.status.state is not State.RUNNING or job.progress is None:
         return None
     return job.progress.left_s
-
-
-def _share_done(job: Job) -> float | None:
-    left_s = _left_s(job)
-    if left_s is None:
-        return None
-    ran_s = job.time_in_state_s
-    if job.status.started_s is not None:  # an earlier session may have seen it begin
-        ran_s = max(0.0, time.time() - job.status.started_s)
-    return ran_s / max(1.0, ran_s + left_s)
 
 
 def _rounded(left_s: float | None) -> str:

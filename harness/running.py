@@ -186,8 +186,6 @@ class Running:
             judging = self.confirmations.judging
             for line in (*self.confirmations.summary(), *judging.summary(verdicts)):
                 console.problem(line)
-            for line in judging.sight_lines(verdicts, each=console.verbose):
-                console.line(line)
         for name, test in self.tests.items():
             obstacle = obstacles.line(name, test.job, has_passed=test.has_ended and not test.is_discarded)
             if obstacle is not None:

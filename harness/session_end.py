@@ -35,6 +35,7 @@ def ended_properly(running: Running, started: StartedSession, console: Console) 
     terminal always leaves them running, and so does every error that nobody expected. The journal gets its last line
     from running.end, when pytest has written everything: a session that is killed before that has not ended.
     """
+    # nohup ignores SIGHUP, so that the session outlives its terminal: an ignored signal stays ignored.
     handlers = {number: signal(number, _interrupt) for number in (SIGTERM, SIGHUP) if getsignal(number) != SIG_IGN}
     detach = False
     try:
@@ -74,7 +75,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _release_jobs(running: Running, started: StartedSession, console: Console, *, detach: bool) -> None:
-    """Cancel the jobs that no session will read, or leave them running and say how to go on with them."""
+    """Cancel the jobs that no session will read, or leave them and say how to go on with them."""
     if started.journal.is_taken_over():
         return  # another session goes on with our jobs
     runner = running.runner
@@ -101,7 +102,7 @@ def _is_finished(running: Running, started: StartedSession, *, detach: bool) -> 
 
 
 def _unseen_tests(runner: Runner, started: StartedSession) -> set[str]:
-    """The tests whose jobs may exist, but an interrupt came before this session had looked for them."""
+    """The tests whose jobs may exist, though this session was interrupted before it looked."""
     jobs = runner.jobs
     if started.without_record:
         jobs = [job for job in jobs if job.asked_s is not None or job.done]

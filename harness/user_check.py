@@ -38,12 +38,10 @@ def own_platform(platform: Platform) -> Platform:
     if theirs is None or platform.transport != "local" or os.access(theirs, os.W_OK | os.X_OK):
         return platform
     base = PurePosixPath(theirs)
-    benchmarks = {
-        name: keys.model_copy(update={"data_dir": str(base / keys.data_dir)})
-        if "data_dir" in keys.model_fields_set
-        else keys
-        for name, keys in platform.benchmarks.items()
-    }
+    benchmarks = dict(platform.benchmarks)
+    for name, keys in platform.benchmarks.items():
+        if "data_dir" in keys.model_fields_set:
+            benchmarks[name] = keys.model_copy(update={"data_dir": str(base / keys.data_dir)})
     changes: dict[str, object] = {
         "work_dir": str(folder() / "work"),
         "data_dir": str(base / platform.data_dir),
@@ -56,7 +54,7 @@ def own_platform(platform: Platform) -> Platform:
 
 
 def one_test(items: Sequence[pytest.Item], past: Iterable[Envelope]) -> pytest.Item:
-    """The test that answers in about three minutes: the one whose runs in the centre's history are nearest to that.
+    """The test that answers in about three minutes, by its runs in the centre's history.
 
     Tests with few runs come last, and of tests without any ResNet-50 is the first.
     """
@@ -67,6 +65,7 @@ def one_test(items: Sequence[pytest.Item], past: Iterable[Envelope]) -> pytest.I
 
     def preference(item: pytest.Item) -> tuple[bool, float, bool]:
         known = [one for one in seconds.get(item.nodeid, ()) if one > 0]
+        # by the ratio: a test that takes half as long is as far away as one that takes twice as long
         distance = abs(math.log(median(known) / WANTED_S)) if known else 0.0
         return len(known) < FEW_RUNS, distance, (workload(item) or {}).get("benchmark") != "resnet50"
 

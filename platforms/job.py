@@ -146,7 +146,10 @@ class Trial:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Trial:
-        """Read what `content` has written. Keys that are not its own are left out. Raises ValueError."""
+        """Read what `content` has written.
+
+        Keys that are not its own are left out. Raises ValueError.
+        """
         values = {name: content[name] for name in vars(ONLY) if content.get(name) is not None}
         return cls(**{**values, "role": Role(values.get("role", Role.MEASURE))})
 
@@ -473,9 +476,8 @@ class Status:
         last_word: what the job itself left at the scheduler at its end, beside its log (docs/wire.md).
         problems, warnings: about the job's end; they become those of its run.
         away: the scheduler did not answer, so the job may have changed since.
-        position: of a waiting job in the queue, where the scheduler tells it; 1 is the next.
-        expected_s: when a waiting job is expected to start. Neither of the two counts as a change of the status,
-            because they move while nothing happens.
+        expected_s: when a waiting job is expected to start. It does not count as a change of the status, because it
+            moves while nothing happens.
         error: what prevented that the job's state could be read, if it is no answer of its scheduler.
     """
 
@@ -493,7 +495,6 @@ class Status:
     warnings: tuple[str, ...] = ()
     failed_nodes: tuple[str, ...] = ()
     away: bool = False
-    position: int | None = None
     expected_s: float | None = None
     error: Exception | None = field(default=None, repr=False, compare=False)
 
@@ -510,14 +511,12 @@ class Status:
         return self.ended_s - self.started_s
 
     def told(self, now_s: float) -> str:
-        """Describe the status, as in `queued, position 3, expected to start 14:05: Priority`.
+        """Describe the status, as in `queued, expected to start 14:05: Priority`.
 
-        Position and expected start stand there while the job waits, as far as the scheduler tells them. The time is
-        this machine's, with the date if it is another day. A time that has passed is left out.
+        The expected start stands there while the job waits, if the scheduler tells it. The time is this machine's, with
+        the date if it is another day. A time that has passed is left out.
         """
         words = [self.state.value]
-        if self.position is not None and self.state.live:
-            words.append(f"position {self.position}")
         if self.expected_s is not None and self.state.live and self.expected_s > now_s:
             now, then = time.localtime(now_s), time.localtime(self.expected_s)
             today = now[:3] == then[:3]
@@ -570,7 +569,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Run:
-    """What a finished job measured, with its provenance and its doubts. Throughputs are samples/s over all devices."""
+    """What a finished job measured, with its provenance and its doubts.
+
+    Throughputs are samples/s over all devices.
+    """
 
     name: str = ""
     test: str = ""

@@ -24,7 +24,7 @@ class Check(EachNode):
     role = Role.CHECK
 
     def __init__(self, nodes: Sequence[str], past: Sequence[Envelope], night_ends: datetime.time) -> None:
-        super().__init__(nodes, None, (), past, night_ends, lambda node, reason: None)
+        super().__init__(nodes, past, night_ends, lambda node, reason: None)
 
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:
         if any(result.job is not None and result.job.left is not None for result in results):

@@ -36,8 +36,6 @@ class EachNode:
 
     Args:
         nodes: in the order in which they are visited.
-        second_visits: how many nodes may be visited again; None for all that turn out to be slow.
-        postponed: nodes that the night's budget leaves out.
         past: the runs of the test in the history.
         night_ends: the hour at which the site's nights end.
         drain_command: writes the command that takes a node out of service, from the node and the reason.
@@ -48,19 +46,15 @@ class EachNode:
     def __init__(
         self,
         nodes: Sequence[str],
-        second_visits: int | None,
-        postponed: Sequence[str],
         past: Sequence[Envelope],
         night_ends: datetime.time,
         drain_command: Callable[[str, str], str | None],
     ) -> None:
         self._nodes = nodes
-        self._second_visits = len(nodes) if second_visits is None else min(second_visits, len(nodes))
-        self._postponed = postponed
         self._past = past
         self._night_ends = night_ends
         self._drain_command = drain_command
-        self.most = len(nodes) + self._second_visits
+        self.most = 2 * len(nodes)
 
     def first(self) -> Sequence[TrialRequest]:
         return [TrialRequest(Trial(self.role, node=node), nodes=(node,)) for node in self._nodes]
@@ -82,10 +76,8 @@ class EachNode:
         suspects = [records[node] for node in map(_node, measured) if records[node].standing is Standing.SUSPECT]
         suspects = [record for record in suspects if record.name not in begun_again]
         suspects.sort(key=lambda record: record.slow_streak[-1].change or 0.0)
-        left = self._second_visits - len(begun_again)
         return [
-            TrialRequest(Trial(self.role, node=record.name, repeat=SECOND), nodes=(record.name,))
-            for record in suspects[:left]
+            TrialRequest(Trial(self.role, node=record.name, repeat=SECOND), nodes=(record.name,)) for record in suspects
         ]
 
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:
@@ -93,7 +85,7 @@ class EachNode:
             return None  # some visits go on without this session
         visits = [_visit(result) for result in results]
         records = self._records(results)
-        said = go_no_go(visits, records, self._postponed, self._drain_command)
+        said = go_no_go(visits, records, self._drain_command)
         return Conclusion(said.text, said.short, fails=not said.fits)
 
     def _records(self, results: Sequence[TrialResult]) -> Mapping[str, NodeRecord]:

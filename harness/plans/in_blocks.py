@@ -15,7 +15,7 @@ from reporting.compare.arms import ArmsComparison, compare_arms
 from reporting.compare.blocks import LOOKS, MOST_BLOCKS, ArmsAnswer, order_of
 from reporting.history.envelope import Envelope
 
-RUNS = 4
+RUNS = 4  # as ABBA or BAAB: a drift that is a straight line cancels out
 ATTEMPTS = 2
 MOST_SIDE_BY_SIDE = LOOKS[0].blocks
 NAMED = 5  # failed runs that a sentence names

@@ -12,6 +12,7 @@ import pwd
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from platforms import checkout
@@ -173,7 +174,8 @@ def _job_of(record: RecordedJob, platform: Platform) -> Job:
         job_json.spec_from_submitted(record.name, record.test, record.platform, submission),
         platform,
         record.folder,
-        record.attempt,
+        # A person ends it for good. Marked as `ending`, it would be begun again when it is found cancelled later.
+        replace(record.attempt, ending=False),
         submission=record.submitted,
         status=status,
         asked_s=submitted_s,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import shlex
 import tempfile
@@ -113,24 +112,13 @@ def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
     request = DraftRequest(
         options.name, _given(options), replaces=(checkout.SHIPPED / path.name).exists(), taken_marks=others
     )
-    drafted = backend_named(_scheduler(options)).draft(request)
-    text = draft.text(_head(options, path), drafted.lines)
+    lines = backend_named(_scheduler(options)).draft(request)
+    text = draft.text(_head(options, path), lines)
     _validate(text, path.name)
     _put(path, text)
-    ended = _ended(path.name)
-    if ended is not None:
-        print(f"of the {options.name} that comes with the suite: {ended}")
     todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
     hint = f"; what only you know: line {', '.join(todo)} (TODO)" if todo else ""
     print(f"{path}: written{hint}")
-
-
-def _ended(file: str) -> str | None:
-    """Tell when the platform that the suite ships in a file of this name has ended; None if it has not."""
-    if not (checkout.SHIPPED / file).exists():
-        return None
-    shipped = schema.load_platforms([checkout.SHIPPED], schedulers=FILE_KEYS)[Path(file).stem]
-    return shipped.ended_by(datetime.date.today())
 
 
 def _marks(site: Path, name: str) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from platforms.rundir import code_archive
 from platforms.runner import Job, Runner
 from platforms.schedulers import backend_of
 from platforms.schedulers.job_spec import one_process_spec
+from platforms.schedulers.script import load_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = checkout.benchmarks()
@@ -195,12 +196,9 @@ def make_environment(platform: Platform, more: Sequence[str]) -> None:
         template = _LOOK + _SUGGEST
         python = platform.python
         prefer_venv = ""
-    modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
-    if modules:
-        modules.insert(0, "type module >/dev/null 2>&1 || . /etc/profile\n")
     pinned = pins(platform.name)
     script = template.format(
-        modules="".join(modules),
+        modules="".join(f"{line}\n" for line in load_modules(platform)),
         env=shlex.quote(f"{platform.work_dir}/env-{platform.name}"),
         python=shlex.quote(python),
         prefer_venv=prefer_venv,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -55,14 +55,6 @@ class DraftRequest:
         if option not in self.options:
             return None
         return str(Path(self.options[option]).expanduser().absolute())
-
-
-@dataclass(frozen=True)
-class Draft:
-    """The lines of a platform's file, and the machine that they describe, as in `login1.example.org`."""
-
-    where: str
-    lines: Sequence[DraftLine]
 
 
 def text(head: str, drafted: Iterable[DraftLine]) -> str:

@@ -124,9 +124,6 @@ class PlatformFile(CommonKeys):
     max_queued: Count | None = Field(
         None, description="of these, jobs that wait to start at the same time; default: all of them"
     )
-    device_hours_per_night: Annotated[float, Field(gt=0, strict=True)] | None = Field(
-        None, description="device-hours that visits of nodes (`--each-node`) may cost in a night; default: no limit"
-    )
     retries: ZeroOrMore = Field(
         1, description="how often a job begins again that the machine failed: node lost, preempted, evicted"
     )

@@ -33,7 +33,10 @@ class AcceptedRuns:
 
 
 def read_accepted_runs(site: Path) -> AcceptedRuns:
-    """Read the answers of a site. Raises RefusedError where one cannot be read, since it may name any run."""
+    """Read the answers of a site.
+
+    Raises RefusedError where one cannot be read, since it may name any run.
+    """
     answers = {path: content.decode(errors="replace") for path, content in read_files(site / FOLDER)}
     return AcceptedRuns(answers)
 

@@ -29,7 +29,10 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive. `code` is 12 hexadecimal digits of the hash of its members' names and contents."""
+    """An archive.
+
+    `code` is 12 hexadecimal digits of the hash of its members' names and contents.
+    """
 
     path: Path
     code: str
@@ -56,7 +59,10 @@ def build(source: Path, folder: Path) -> Archive:
 
 
 def full_commit(clone: Path, name: str) -> str:
-    """The 40 digits of a commit, a tag or a branch. Raises RefusedError where `clone` has none of this name."""
+    """The 40 digits of a commit, a tag or a branch.
+
+    Raises RefusedError where `clone` has none of this name.
+    """
     _git(clone, "rev-parse", "--git-dir", why=f"{clone} is no git clone, so it has no other commits")
     unknown = f"{clone} has no commit {name!r}: `git -C {shlex.quote(str(clone))} fetch --all --tags` may bring it"
     if name.startswith("-"):  # git would take it for an option

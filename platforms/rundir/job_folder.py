@@ -75,12 +75,18 @@ def is_carried(run_folder: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a job's folder. Raises OSError: without a place for its results nothing is submitted."""
+    """Create a job's folder.
+
+    Raises OSError: without a place for its results nothing is submitted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def link_latest(runs: Path, run_id: str) -> None:
-    """Let `runs/latest` point to this run. A convenience: it is no error if the link cannot be made."""
+    """Let `runs/latest` point to this run.
+
+    A convenience: it is no error if the link cannot be made.
+    """
     draft = runs / f".latest.{os.getpid()}"
     with contextlib.suppress(OSError):
         draft.unlink(missing_ok=True)

@@ -65,7 +65,10 @@ def _write_holder(descriptor: int) -> None:
 
 
 def _read_holder(descriptor: int) -> str:
-    """Who holds the lock. The holder may have taken it a moment ago, and not have written that yet."""
+    """Who holds the lock.
+
+    The holder may have taken it a moment ago, and not have written that yet.
+    """
     holder = ""
     with contextlib.suppress(OSError):
         content = os.pread(descriptor, 200, 0).decode(errors="replace")

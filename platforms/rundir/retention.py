@@ -37,7 +37,10 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Retention:
-    """For how many days after its last change a leftover is kept. A failed one is kept longer, for inspection."""
+    """For how many days after its last change a leftover is kept.
+
+    A failed one is kept longer, for inspection.
+    """
 
     days: float = 30.0
     failed_days: float = 180.0

@@ -132,7 +132,10 @@ def _put_back(runs: Path, going: Path) -> None:
 
 
 def _remove_folder(going: Path, archive: Path) -> None:
-    """Remove a folder that the archive holds. Links in it are removed, not followed. Raises RefusedError."""
+    """Remove a folder that the archive holds.
+
+    Links in it are removed, not followed. Raises RefusedError.
+    """
     try:
         for path, subfolders, _files in os.walk(going):
             for folder in (path, *(os.path.join(path, name) for name in subfolders)):  # noqa: PTH118 (not always text)
@@ -157,7 +160,10 @@ def _write(archive: Path, folder: Path) -> None:
 
 
 def _snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    """The size and the time of the last change of every file and folder in a folder. Raises OSError."""
+    """The size and the time of the last change of every file and folder in a folder.
+
+    Raises OSError.
+    """
     found = {}
     for path, subfolders, files in os.walk(folder, onerror=_raise):
         for name in (*subfolders, *files):
@@ -172,7 +178,10 @@ def _raise(error: OSError) -> None:
 
 
 def _unused_name(old: Path, name: str) -> Path:
-    """Where to put the archive of a run. Its name may have been given before, and that archive stays."""
+    """Where to put the archive of a run.
+
+    Its name may have been given before, and that archive stays.
+    """
     archive = old / f"{name}.tar.gz"
     number = 1
     while os.path.lexists(archive):

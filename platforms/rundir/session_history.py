@@ -228,7 +228,10 @@ def read_sessions(run_folder: Path) -> list[SessionRecord]:
 
 
 def _merge_take_overs(records: Sequence[SessionRecord]) -> Iterable[SessionRecord]:
-    """Merge each session into the one that took it over, in the order of the take-overs. There may be thousands."""
+    """Merge each session into the one that took it over, in the order of the take-overs.
+
+    There may be thousands.
+    """
     merged = {record.name: record for record in records}
     successors = {}
     for record in records:

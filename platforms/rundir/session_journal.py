@@ -107,7 +107,10 @@ class Journal:
         self._write([{"at_s": time.time(), **line} for line in lines])
 
     def end(self, how: str) -> None:
-        """End the record with DONE or PENDING. If the disk is full, another session may take over this one."""
+        """End the record with DONE or PENDING.
+
+        If the disk is full, another session may take over this one.
+        """
         self._stop_beating.set()
         with contextlib.suppress(OSError):
             self._write([{"at_s": time.time(), "end": how}])
@@ -144,7 +147,10 @@ class Journal:
 
 
 def take_over(record: SessionRecord, successor: str) -> bool:
-    """Let a session go on in place of another. Returns False if another one was quicker. Raises RefusedError."""
+    """Let a session go on in place of another.
+
+    Returns False if another one was quicker. Raises RefusedError.
+    """
     try:
         descriptor = os.open(record.path.with_suffix(".taken"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:

@@ -29,7 +29,10 @@ class Deadlines:
         self._unlisted_since: float | None = None  # its scheduler answers, and does not know it
 
     def note(self, status: Status) -> bool:
-        """Note the scheduler's new answer. Returns whether the job is seen to run for the first time."""
+        """Note the scheduler's new answer.
+
+        Returns whether the job is seen to run for the first time.
+        """
         now = self._clock()
         if status.state is not State.UNKNOWN:
             self._unknown_since = None

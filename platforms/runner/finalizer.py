@@ -215,7 +215,10 @@ class Finalizer:
         self._slots.remove(job)
 
     def _decide(self, job: Job, status: Status, run: Run) -> End:
-        """Whether a job is begun again, since the machine failed it. Its status notes if the budget forbids that."""
+        """Whether a job is begun again, since the machine failed it.
+
+        Its status notes if the budget forbids that.
+        """
         attempt = next_attempt(job, status)
         if attempt is None or self.stopping:
             return End(status, run)

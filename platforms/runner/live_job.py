@@ -142,7 +142,10 @@ class Job:
         return self.awaits_submission and self.clock() >= self.try_again_at
 
     def hold(self, trouble: str, again_s: float) -> None:
-        """Note that something of it could not be read or written. It is tried again after so many seconds."""
+        """Note that something of it could not be read or written.
+
+        It is tried again after so many seconds.
+        """
         now = self.clock()
         if not self.trouble:
             self.trouble_since = now
@@ -173,7 +176,10 @@ class Job:
             return True
 
     def begin_submission(self) -> bool:
-        """Call before the scheduler is asked to submit it. False when it was left: then it must not be submitted."""
+        """Call before the scheduler is asked to submit it.
+
+        False when it was left: then it must not be submitted.
+        """
         with self.lock:
             self.submitting = self.left is None
             return self.submitting
@@ -183,7 +189,10 @@ class Job:
         self.submitting = False
 
     def claim_end(self) -> bool:
-        """Call before its result is written. False when it was left: then another session collects it."""
+        """Call before its result is written.
+
+        False when it was left: then another session collects it.
+        """
         with self.lock:
             self.end_claimed = self.left is None
             return self.end_claimed
@@ -193,7 +202,10 @@ class Job:
         self.end_claimed = False
 
     def result(self) -> Run:
-        """What it measured. Raises MachineError or WorkloadError, and StillPending while it is not done."""
+        """What it measured.
+
+        Raises MachineError or WorkloadError, and StillPending while it is not done.
+        """
         error = self.error
         if error is not None:
             raise error
@@ -267,7 +279,10 @@ class Job:
 
 
 def journal_entry(job: Job) -> dict[str, object]:
-    """A job's line in the journal of the session. Once its id is known, the time of the request is left out."""
+    """A job's line in the journal of the session.
+
+    Once its id is known, the time of the request is left out.
+    """
     attempt = job.attempt
     asked_s = None if job.job_id else job.asked_s
     trial = job.spec.trial.key

@@ -106,7 +106,10 @@ class PlatformQueue:
     # --- adding jobs -------------------------------------------------------------------------------------------------
 
     def add(self, job: Job) -> None:
-        """Queue a job. One that an earlier session submitted is followed, and one that it finished is done."""
+        """Queue a job.
+
+        One that an earlier session submitted is followed, and one that it finished is done.
+        """
         self.finalizer.guard(job, self._prepare, job)
         if not job.done:
             self.slots.add(job)
@@ -185,7 +188,10 @@ class PlatformQueue:
             self.finalizer.guard(job, self._try_to_submit, job)
 
     def _try_to_submit(self, job: Job) -> None:
-        """Submit a job. If the scheduler does not answer, it stays queued: submitting again finds out if it exists."""
+        """Submit a job.
+
+        If the scheduler does not answer, it stays queued: submitting again finds out if it exists.
+        """
         if not job.text:
             self._prepare(job)
         if job.done or job.submission is not None:
@@ -241,7 +247,10 @@ class PlatformQueue:
         self._record(job)
 
     def _record(self, job: Job) -> None:
-        """Write submitted.json, unless it is written. Until then the job is found by its name. Raises OSError."""
+        """Write submitted.json, unless it is written.
+
+        Until then the job is found by its name. Raises OSError.
+        """
         if job.recorded or job.submission is None:
             return
         content = job_json.submitted_content(job.spec, job.submission.job_id, job.submission.submitted_s)
@@ -288,7 +297,10 @@ class PlatformQueue:
             self._cancel_overdue(overdue)
 
     def _handle_status(self, job: Job, status: Status, overdue: Cancellations) -> None:
-        """Finish a job that has ended; of a running one read the log. A job past a deadline is added to `overdue`."""
+        """Finish a job that has ended; of a running one read the log.
+
+        A job past a deadline is added to `overdue`.
+        """
         status = job.merge_status(status, self._wall())
         job.found_again = False
         if job.left is not None:
@@ -361,13 +373,18 @@ class PlatformQueue:
         self.finalizer.stopping = False
 
     def _record_cancelling(self, jobs: Sequence[Job]) -> None:
-        """If this session is killed now, the next one reads that it cancelled these jobs, and retries them."""
+        """If this session is killed now, the next one reads that it cancelled these jobs, and retries them.
+
+        The command `cancel` has no journal here: what it ends is not begun again.
+        """
+        for job in jobs:
+            job.hints = job.hints or self.contact.hints(job)  # for a person who does not wait for the end
+        if self._journal is None:
+            return
         for job in jobs:
             job.attempt = replace(job.attempt, ending=True)
-            job.hints = job.hints or self.contact.hints(job)  # for a person who does not wait for the end
-        if self._journal is not None:
-            with contextlib.suppress(OSError):
-                self._journal.write_jobs([journal_entry(job) for job in jobs])
+        with contextlib.suppress(OSError):
+            self._journal.write_jobs([journal_entry(job) for job in jobs])
 
     def _taken_over(self) -> bool:
         """Whether another session goes on in place of this one; the main thread learns of it a moment later."""

@@ -223,7 +223,10 @@ class Runner:
         return [job for job in jobs if not job.done]
 
     def _cancel_on_workers(self, by_queue: Mapping[PlatformQueue, Sequence[Job]]) -> list[BaseException]:
-        """Let each queue's worker cancel its jobs, once its current task has ended. Returns what workers raised."""
+        """Let each queue's worker cancel its jobs, once its current task has ended.
+
+        Returns what workers raised.
+        """
         to_start = list(by_queue)
         crashes: list[BaseException | None] = []
         while True:
@@ -298,7 +301,10 @@ class Runner:
             self._report([failed.successor])
 
     def _afford(self, spec: JobSpec) -> bool:
-        """Take a job's cost from the budget. Returns False, and takes nothing, when too little is left."""
+        """Take a job's cost from the budget.
+
+        Returns False, and takes nothing, when too little is left.
+        """
         hours = _cost_h(spec)
         with self._budget_lock:
             if hours > self._hours_left:
@@ -307,7 +313,10 @@ class Runner:
             return True
 
     def _leave(self, job: Job, *, in_submission: bool) -> bool:
-        """Stop waiting for a job. Returns False when its end or its submission must be awaited first."""
+        """Stop waiting for a job.
+
+        Returns False when its end or its submission must be awaited first.
+        """
         status = job.status
         text = messages.still_pending(
             job.spec,
@@ -327,7 +336,10 @@ class Runner:
     # --- waiting and reporting ---------------------------------------------------------------------------------------
 
     def _pause_s(self) -> float:
-        """How long to sleep: until a worker is due, and at most a tick. The end of a worker's task ends it earlier."""
+        """How long to sleep: until a worker is due, and at most a tick.
+
+        The end of a worker's task ends it earlier.
+        """
         next_action_at = math.inf
         for queue in self._queues.values():
             if queue.slots.any_live and not queue.worker.busy:

@@ -77,5 +77,8 @@ class Slots:
 
     @property
     def can_submit(self) -> bool:
-        """A job is queued and there is room for it. Asked at every tick, so it stops at the first such job."""
+        """A job is queued and there is room for it.
+
+        Asked at every tick, so it stops at the first such job.
+        """
         return not self._full and any(job.is_due for job in list(self._queued)) and self.has_room

@@ -51,7 +51,10 @@ class WorkerPool(Protocol):
 
 
 class ThreadPool:
-    """One thread for each worker. The threads are daemons, so a platform that hangs cannot keep a session alive."""
+    """One thread for each worker.
+
+    The threads are daemons, so a platform that hangs cannot keep a session alive.
+    """
 
     def __init__(self) -> None:
         self._ended: SimpleQueue[None] = SimpleQueue()

@@ -7,7 +7,7 @@ follows them. Commands ask a backend what it can do; they never ask for its name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,11 +17,10 @@ from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import ConfigError, JobSpec, RefusedError, Status, Submitted
 
 if TYPE_CHECKING:
-    from platforms.config.draft import Draft, DraftRequest
+    from platforms.config.draft import DraftLine, DraftRequest
     from platforms.config.schema import Platform
     from platforms.rundir.retention import Leftover
     from platforms.schedulers.doctor_steps import Step, Visit
-    from platforms.schedulers.work_dir import LiveJobs
 
 # The scheduler's name in a platform's file, and the module and the class of its Backend.
 SCHEDULERS: dict[str, str] = {
@@ -33,7 +32,7 @@ SCHEDULERS: dict[str, str] = {
 
 
 class Scheduler(Protocol):
-    """Starts jobs, follows them and ends them. Every scheduler implements this.
+    """Starts jobs, follows them and ends them. Every scheduler implements this, and may inherit what has a body.
 
     `Backend.connect` makes one for each platform and session. A scheduler opens no connection before it needs one. One
     thread uses it at a time. Its state can be rebuilt: another process that knows a job's `Submitted` gets the same
@@ -53,13 +52,22 @@ class Scheduler(Protocol):
     A command that only shows jobs sets it to False, so that it changes nothing."""
 
     log_in_folder: bool
-    """Whether the job itself writes FOLDER/log. If it does not, the runner writes there what `read` returns."""
+    """Whether the job itself writes FOLDER/log.
+
+    If it does not, the runner writes there what `read` returns.
+    """
 
     clean_deletes: bool
-    """Whether `clean` deletes what a lost result could be rebuilt from. Then run.json is synced to the disk before."""
+    """Whether `clean` deletes what a lost result could be rebuilt from.
+
+    Then run.json is synced to the disk before.
+    """
 
     first_look_s: float
-    """Seconds from a job's submission to the first poll. Later polls follow at growing intervals, up to `poll_s`."""
+    """Seconds from a job's submission to the first poll.
+
+    Later polls follow at growing intervals, up to `poll_s`.
+    """
 
     glance_s: float
     """Seconds between two calls of `has_news` while no poll is due; math.inf if it never has news."""
@@ -92,7 +100,7 @@ class Scheduler(Protocol):
             AwayError: it does not answer.
             BenchError: it cannot be asked.
         """
-        ...
+        return ()
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Submit the rendered text. Returns the job's id, a word that people can type.
@@ -133,7 +141,7 @@ class Scheduler(Protocol):
         Raises:
             BenchError: the jobs cannot be seen.
         """
-        ...
+        return False
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         """Return the next bytes of the job's log from byte `offset` on, at most about a MiB; b"" if nothing is new.
@@ -151,12 +159,18 @@ class Scheduler(Protocol):
         ...
 
     def gaps(self, job: Submitted) -> Sequence[str]:
-        """Return a sentence for each lost part of the log. Called once `read` has returned the end of the log."""
-        ...
+        """Return a sentence for each lost part of the log. Called once `read` has returned the end of the log.
+
+        A file has no gaps.
+        """
+        return ()
 
     def log_doubts(self, job: Submitted) -> Sequence[str]:
-        """Return a sentence for each log that may lack lines though nothing shows it. Called after `gaps`."""
-        ...
+        """Return a sentence for each log that may lack lines though nothing shows it.
+
+        Called after `gaps`.
+        """
+        return ()
 
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
         """Cancel jobs that wait or run, and wait until they are gone. A job that has ended before is no error.
@@ -166,7 +180,10 @@ class Scheduler(Protocol):
         ...
 
     def clean(self, job: Submitted) -> None:
-        """After a success: delete what the job still holds at the scheduler. The job's folder stays."""
+        """After a success: delete what the job still holds at the scheduler.
+
+        The job's folder stays.
+        """
         ...
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
@@ -176,7 +193,10 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class Maintenance:
-    """A time, in Unix seconds, in which a scheduler starts none of a platform's jobs. `name` is the scheduler's."""
+    """A time, in Unix seconds, in which a scheduler starts none of a platform's jobs.
+
+    `name` is the scheduler's.
+    """
 
     name: str
     begins_s: float
@@ -203,6 +223,20 @@ class NodeState:
         return self.state in ("drained", "down")
 
 
+@dataclass(frozen=True)
+class LiveJobs:
+    """How a scheduler says which of its jobs live.
+
+    Attributes:
+        script: shell lines, run in the work_dir. They print `id|state|name` for each job of ours, then `asked CODE`
+            with the exit code of the question. Nothing is removed if the code is not 0.
+        lives: whether a job in this state lives.
+    """
+
+    script: str
+    lives: Callable[[str], bool] = bool
+
+
 class Leftovers(Protocol):
     """What ended jobs have left on one platform. It is used in a with statement, which closes the connection.
 
@@ -223,7 +257,10 @@ class Leftovers(Protocol):
         ...
 
     def remove(self, leftovers: Sequence[Leftover]) -> list[str]:
-        """Remove what `find` has listed just before. Returns a sentence for each leftover that is not gone."""
+        """Remove what `find` has listed just before.
+
+        Returns a sentence for each leftover that is not gone.
+        """
         ...
 
 
@@ -244,7 +281,10 @@ class Backend:
     # --- the jobs of a platform --------------------------------------------------------------------------------------
 
     only_jobs_see_their_machine: ClassVar[bool] = True
-    """Whether only a job can say which Python, packages and devices jobs find. False if commands run where jobs run."""
+    """Whether only a job can say which Python, packages and devices jobs find.
+
+    False if commands run where jobs run.
+    """
 
     commands_see_data: ClassVar[bool] = True
     """Whether commands on the login node can see the data sets. If not, only jobs can."""
@@ -266,7 +306,10 @@ class Backend:
         return platform.python
 
     def image_key(self, platform: Platform) -> tuple[str, str] | None:
-        """The key of the file that names the image in which jobs run, and the image. None if there is no image."""
+        """The key of the file that names the image in which jobs run, and the image.
+
+        None if there is no image.
+        """
         return None if platform.container is None else ("container", platform.container.image)
 
     def is_present(self, platform: Platform) -> bool:
@@ -311,11 +354,17 @@ class Backend:
         return None
 
     def drain_command(self, node: str, reason: str) -> str | None:
-        """What an administrator types to take a node out of service. None where there is no such command."""
+        """What an administrator types to take a node out of service.
+
+        None where there is no such command.
+        """
         return None
 
     def lint_file(self, platform: Platform, file: Path) -> list[str]:
-        """What the site's rules have against a manifest in a file, a line each. Raises RefusedError."""
+        """What the site's rules have against a manifest in a file, a line each.
+
+        Raises RefusedError.
+        """
         raise RefusedError(f"{platform.name} has no manifests: its scheduler is {platform.scheduler}")
 
     # --- init --------------------------------------------------------------------------------------------------------
@@ -323,8 +372,11 @@ class Backend:
     init_options: ClassVar[Sequence[str]] = ("ssh", "transport", "ssh_config")
     """The options of `init` that this scheduler takes."""
 
-    def draft(self, request: DraftRequest) -> Draft:
-        """The lines of a platform's file, from what the machine says of itself. Optional. Raises BenchError."""
+    def draft(self, request: DraftRequest) -> Sequence[DraftLine]:
+        """The lines of a platform's file, from what the machine says of itself.
+
+        Optional. Raises BenchError.
+        """
         raise NotImplementedError(f"{type(self).__name__} drafts no files")
 
     @property
@@ -352,17 +404,26 @@ class Backend:
     # --- prepare -----------------------------------------------------------------------------------------------------
 
     def make_storage(self, platform: Platform) -> Iterable[str]:
-        """Make what must be there before data sets are, such as volumes. Returns a line for each thing that is made."""
+        """Make what must be there before data sets are, such as volumes.
+
+        Returns a line for each thing that is made.
+        """
         return ()
 
     # --- prune -------------------------------------------------------------------------------------------------------
 
     def live_jobs(self) -> LiveJobs | None:
-        """How the scheduler says which of its jobs live. None: it cannot, and then `prune` removes nothing there."""
+        """How the scheduler says which of its jobs live.
+
+        None: it cannot, and then `prune` removes nothing there.
+        """
         return None
 
     def leftovers(self, platform: Platform) -> Leftovers:
-        """What ended jobs have left on a platform; by default in its work_dir. Raises BenchError."""
+        """What ended jobs have left on a platform; by default in its work_dir.
+
+        Raises BenchError.
+        """
         from platforms.schedulers.work_dir import WorkDir
 
         return WorkDir(platform, self.live_jobs())
@@ -399,7 +460,10 @@ FILE_KEYS: Mapping[str, SchedulerKeys] = _FileKeys()
 
 
 def connect(platform: Platform, *, only_looks: bool = False) -> Scheduler:
-    """The scheduler of a platform; with `only_looks`, asking it ends no job. Raises ConfigError if there is none."""
+    """The scheduler of a platform; with `only_looks`, asking it ends no job.
+
+    Raises ConfigError if there is none.
+    """
     scheduler = backend_of(platform).connect(platform)
     scheduler.ends_failed = not only_looks
     return scheduler

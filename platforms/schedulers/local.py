@@ -74,7 +74,7 @@ class LocalBackend(Backend):
         return ()
 
 
-class LocalScheduler:
+class LocalScheduler(Scheduler):
     """The Protocol `Scheduler` on this machine. A job's id is the absolute path of its folder."""
 
     text_name = "job.sh"
@@ -95,10 +95,6 @@ class LocalScheduler:
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         """Check max_time and max_running; a site's other rules mean nothing without a scheduler."""
         return script.lint(spec, text, self._platform)
-
-    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """There is no scheduler to ask."""
-        return ()
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Start the folder's supervisor. Its claim of the folder decides that there is only one."""
@@ -121,10 +117,6 @@ class LocalScheduler:
                 statuses[job.job_id] = unseen(error)
         return statuses
 
-    def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """Return False: a poll costs as little as an answer here."""
-        return False
-
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         path = Path(job.job_id, "log")
         try:
@@ -136,14 +128,6 @@ class LocalScheduler:
         except PermissionError as error:
             raise RefusedError(f"the log cannot be read: {error}") from None
         return log_file.new_bytes(content, known, str(path))
-
-    def gaps(self, job: Submitted) -> Sequence[str]:
-        """A file has no gaps."""
-        return ()
-
-    def log_doubts(self, job: Submitted) -> Sequence[str]:
-        """A file lacks no lines."""
-        return ()
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """Send SIGTERM to the supervisors, which end their jobs; end the jobs of a supervisor that fails to."""

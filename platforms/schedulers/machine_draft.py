@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platforms import transports
-from platforms.config.draft import Draft, DraftLine, DraftRequest, written
+from platforms.config.draft import DraftLine, DraftRequest, written
 from platforms.config.durations import clock
 from platforms.config.schema import Platform, Unit
 from platforms.config.values import RESERVED_MARKS
@@ -147,7 +147,7 @@ def ask(transport: Transport, questions: str, preamble: str = "") -> dict[str, A
     return answers
 
 
-def draft_alone(request: DraftRequest) -> Draft:
+def draft_alone(request: DraftRequest) -> list[DraftLine]:
     """Draft the file of a machine without a scheduler. Raises BenchError."""
     reach = Reach.of(request, "ssh")
     transport = reach.connect(request.name)
@@ -155,7 +155,7 @@ def draft_alone(request: DraftRequest) -> Draft:
         answers = ask(transport, _ALONE)
     finally:
         transport.close()
-    return Draft(transport.where, lines_alone(transport.where, answers, reach, request.replaces))
+    return lines_alone(transport.where, answers, reach, request.replaces)
 
 
 def lines_alone(where: str, answers: Mapping[str, Answer], reach: Reach, replaces: bool = False) -> list[DraftLine]:

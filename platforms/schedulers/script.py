@@ -40,7 +40,7 @@ def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
         head += [f"#JOB grace_s={spec.grace_s:.15g}"]
     python = _python(spec, platform, home)
     command = _wrap(_command(spec, platform, python[-1], home))
-    body = ["unset " + _wrap(FOREIGN_RANKS), *_exports(spec, platform, home), *_modules(platform), *platform.setup]
+    body = ["unset " + _wrap(FOREIGN_RANKS), *_exports(spec, platform, home), *load_modules(platform), *platform.setup]
     if python[-1] in command:
         body += python[:-1]
     if home is not None and spec.archive is None and spec.python == "auto":
@@ -141,7 +141,7 @@ def _environment(home: str, platform: Platform) -> str:
     return f"{home}/env-{platform.name}/bin"
 
 
-def _modules(platform: Platform) -> list[str]:
+def load_modules(platform: Platform) -> list[str]:
     """Return lines that load the environment modules. Only a login shell is sure to know the command `module`."""
     if not platform.modules:
         return []

@@ -22,15 +22,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from platforms import transports
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted, unseen
-from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, staging, supervisor, supervisor_client
+from platforms.schedulers import (
+    Backend,
+    LiveJobs,
+    NodeState,
+    Scheduler,
+    log_file,
+    script,
+    staging,
+    supervisor,
+    supervisor_client,
+)
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
 from platforms.transports import file_transfer
 
 if TYPE_CHECKING:
-    from platforms.config.draft import Draft, DraftRequest
+    from platforms.config.draft import DraftLine, DraftRequest
     from platforms.config.schema import Platform
-    from platforms.schedulers.work_dir import LiveJobs
 
 STATUS_LIMIT_S = 90.0  # longer than supervisor_client.inspect_job takes to end what a killed supervisor left
 CANCEL_LIMIT_S = supervisor_client.CANCEL_LIMIT_S + 2 * supervisor.KILL_S + 30.0
@@ -86,7 +95,7 @@ class SshBackend(Backend):
     def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
         return tuple(node.name for node in self.nodes(platform))
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, request: DraftRequest) -> Sequence[DraftLine]:
         from platforms.schedulers import machine_draft
 
         if "ssh" not in request.options:
@@ -119,7 +128,7 @@ def supervisor_runs(visit: Visit) -> StepResult:
     return StepResult(f"runs on {visit.transport.where}")
 
 
-class SshScheduler:
+class SshScheduler(Scheduler):
     """The Protocol `Scheduler` for a machine without a scheduler. A job's id is its folder, <work_dir>/jobs/<name>."""
 
     text_name = "job.sh"
@@ -145,10 +154,6 @@ class SshScheduler:
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         """Check max_time and max_running; a site's other rules mean nothing without a scheduler."""
         return script.lint(spec, text, self._platform)
-
-    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """There is no scheduler to ask."""
-        return ()
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Start the supervisor of the job's folder. Its claim of the folder decides that there is only one."""
@@ -188,10 +193,6 @@ class SshScheduler:
                 statuses[job_id] = unseen(error)
         return statuses
 
-    def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """Return False: a poll costs as little as an answer here."""
-        return False
-
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         """Read the log. Asks nothing while the last poll saw no more than `offset` bytes of it."""
         path = f"{job.job_id}/log"
@@ -206,14 +207,6 @@ class SshScheduler:
         if record is not None and len(chunk) < log_file.CHUNK:
             self._records[job.job_id] = {**record, "log_bytes": offset + len(chunk)}
         return chunk
-
-    def gaps(self, job: Submitted) -> Sequence[str]:
-        """A file has no gaps."""
-        return ()
-
-    def log_doubts(self, job: Submitted) -> Sequence[str]:
-        """A file lacks no lines."""
-        return ()
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """End all jobs with one command, which also checks that they are gone."""

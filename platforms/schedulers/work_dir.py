@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -13,26 +13,13 @@ from platforms import transports
 from platforms.config.schema import Platform
 from platforms.job import AwayError, RefusedError
 from platforms.rundir.retention import DAY_S, Leftover
+from platforms.schedulers import LiveJobs
 from platforms.transports import CommandResult
 
 LIMIT_S = 600.0  # a parallel file system may take minutes for ten thousand folders
 JOB = re.compile(r"[a-z0-9][a-z0-9-]*-k[a-z2-7]{7}")
 # A job without an exit file may wait in the queue of another cluster that shares the work_dir, so it stays this long.
 SILENT_S = 30 * DAY_S
-
-
-@dataclass(frozen=True)
-class LiveJobs:
-    """How a scheduler says which of its jobs live.
-
-    Attributes:
-        script: shell lines, run in the work_dir. They print `id|state|name` for each job of ours, then `asked CODE`
-            with the exit code of the question. Nothing is removed if the code is not 0.
-        lives: whether a job in this state lives.
-    """
-
-    script: str
-    lives: Callable[[str], bool] = bool
 
 
 # A job under a supervisor is live while the supervisor's process is. A process of another user counts as well.

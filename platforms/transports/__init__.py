@@ -29,7 +29,10 @@ class MissingFile(RefusedError):
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended. `exit_code` is as a shell gives it: 127 not found, 128 + n ended by signal n."""
+    """How a command ended.
+
+    `exit_code` is as a shell gives it: 127 not found, 128 + n ended by signal n.
+    """
 
     exit_code: int
     stdout: bytes

@@ -46,7 +46,10 @@ _THROUGH = (*_QUIET, "-o", "ControlMaster=no", "-o", NO_LOGIN)
 
 
 class OpensshTransport:
-    """The Protocol `Transport` by ssh. Only this one works where a login takes a password or a one-time code."""
+    """The Protocol `Transport` by ssh.
+
+    Only this one works where a login takes a password or a one-time code.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,10 @@ class OpensshTransport:
             self._lock.release()
 
     def _end(self) -> None:
-        """Close at the end of this process. A thread that still runs a command must not open another connection."""
+        """Close at the end of this process.
+
+        A thread that still runs a command must not open another connection.
+        """
         self._ended = True
         self.close()
 
@@ -116,7 +122,10 @@ class OpensshTransport:
             return self._socket
 
     def _advice(self, socket: str) -> str:
-        """Return how to close a dead connection of the user. A connection of ours notices a silent peer by itself."""
+        """Return how to close a dead connection of the user.
+
+        A connection of ours notices a silent peer by itself.
+        """
         if socket == self._own_socket:
             return ""
         return f"to close a dead connection: {self._login.typed('-S', _escaped(socket), '-O', 'exit')}"
@@ -148,7 +157,10 @@ class OpensshTransport:
         return False
 
     def _open(self) -> str:
-        """Open a connection of ours, for sites where a key is enough. Raises an error that says what to type."""
+        """Open a connection of ours, for sites where a key is enough.
+
+        Raises an error that says what to type.
+        """
         if self._refusal and self._clock() - self._refusal[0] < ssh.PERSON_S:
             raise self._refusal[1]
         own = f"{self._default_socket()}-{secrets.token_hex(3)}"

@@ -63,7 +63,10 @@ class ParamikoTransport:
             self._connection = None
 
     def _connected(self) -> Connection:
-        """Return the connection; opens it again if it was lost. Raises as paramiko_login.connect."""
+        """Return the connection; opens it again if it was lost.
+
+        Raises as paramiko_login.connect.
+        """
         from platforms.transports import paramiko_login
 
         with self._lock:

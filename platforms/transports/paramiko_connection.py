@@ -94,7 +94,10 @@ class Connection:
                 selector.select(0 if sent else WINDOW_S if feeding else TICK_S)
 
     def _drain(self, channel: paramiko.Channel, framed: FramedCommand) -> bool:
-        """Read both streams: if only one is read, the peer blocks on the other. Returns whether anything came."""
+        """Read both streams: if only one is read, the peer blocks on the other.
+
+        Returns whether anything came.
+        """
         received = False
         while channel.recv_ready():
             framed.stdout.feed(channel.recv(CHUNK))
@@ -114,7 +117,10 @@ class Connection:
 
 
 def pair_with(command: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a ProxyCommand, a line of shell. Returns a socket to its standard streams, and its process."""
+    """Start a ProxyCommand, a line of shell.
+
+    Returns a socket to its standard streams, and its process.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(

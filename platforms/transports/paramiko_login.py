@@ -117,7 +117,10 @@ def _socket(
 
 
 def _greet(login: Login, host: str, settings: Settings, transport: paramiko.Transport) -> None:
-    """Agree on session keys, then check the host's key. An unknown host key is never added to known_hosts."""
+    """Agree on session keys, then check the host's key.
+
+    An unknown host key is never added to known_hosts.
+    """
     transport.set_log_channel(LOG)
     transport.banner_timeout = transport.auth_timeout = ssh.CONNECT_S
     known = known_hosts.keys_of_host(settings.known_as, settings.known_hosts)

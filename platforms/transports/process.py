@@ -80,7 +80,10 @@ def _write(stdin: IO[bytes], content: memoryview) -> int:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave no process, no open pipe and no zombie behind. What the process started has its own time limit."""
+    """Leave no process, no open pipe and no zombie behind.
+
+    What the process started has its own time limit.
+    """
     try:
         yield
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -37,7 +37,10 @@ class Login:
 
     @classmethod
     def of(cls, platform: Platform) -> Login:
-        """Read it from a platform. Raises ConfigError if `host:` is missing or looks like an option of ssh."""
+        """Read it from a platform.
+
+        Raises ConfigError if `host:` is missing or looks like an option of ssh.
+        """
         if not platform.host or platform.host.startswith("-"):
             raise ConfigError([f"{platform.source}: host: is {platform.host!r}; write the login node as ssh knows it"])
         config = str(Path(platform.ssh_config).expanduser()) if platform.ssh_config else None

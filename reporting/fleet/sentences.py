@@ -75,7 +75,6 @@ class _Unfit:
 def go_no_go(
     visits: Sequence[NodeVisit],
     records: Mapping[str, NodeRecord],
-    postponed: Sequence[str] = (),
     drain_command: Callable[[str, str], str | None] = lambda node, reason: None,
 ) -> GoNoGo:
     """Say how many nodes fit.
@@ -83,7 +82,6 @@ def go_no_go(
     Args:
         visits: in the order in which they began. The last one of a node says whether it runs.
         records: of these nodes, with these visits.
-        postponed: nodes that the budget leaves for another night.
         drain_command: writes the command that takes a node out of service, from the node and the reason. It is printed
             and never run.
     """
@@ -104,9 +102,6 @@ def go_no_go(
     if unjudged:
         names = listed(unjudged, NAMED_TO_ADMINISTRATORS)
         lines.append(f"The speed of {names} is not judged yet: {WHY_NOT_JUDGED}.")
-    if postponed:
-        names = listed(postponed, NAMED_TO_ADMINISTRATORS)
-        lines.append(f"Left for another night by device_hours_per_night: {names}.")
     commands = [drain_command(node.name, node.why_drain) for node in unfit if node.why_drain]
     if any(commands):
         lines += ["To take them out of service, an administrator types:", *(f"  {line}" for line in commands if line)]

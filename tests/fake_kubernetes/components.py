@@ -164,14 +164,13 @@ class Components:
 
     def kueue(
         self, *, queue: str = "user-queue", quota: Mapping[str, str] | None = None, namespace: str = "default",
-        versions: tuple[str, ...] = ("v1beta2", "v1beta1"), mandatory: bool = False, visible: bool = True,
+        versions: tuple[str, ...] = ("v1beta2", "v1beta1"), mandatory: bool = False,
     ) -> Kueue:  # fmt: skip
         """Install Kueue with one ClusterQueue of that quota and one LocalQueue.
 
-        With `mandatory` it refuses Jobs without a queue. With `visible` it serves positions of pending workloads, as
-        Kueue 0.6 and newer do.
+        With `mandatory` it refuses Jobs without a queue.
         """
-        kueue = Kueue(self._kube, self.timings, self.failures, versions, mandatory=mandatory, visible=visible)
+        kueue = Kueue(self._kube, self.timings, self.failures, versions, mandatory=mandatory)
         self._controllers.append(kueue)
         kueue.start()
         kueue.add_queue(queue, namespace, quota or {})

@@ -31,14 +31,13 @@ from tests.reporting.fleet_history import NODES, fleet_nights, visit
 SPEC = JobSpec("j", "t", "p", Layout(1, 4, "gpu"), ())
 
 
-def plan(nodes: Sequence[str] = NODES, second_visits: int | None = None, **changes: Any) -> EachNode:
+def plan(nodes: Sequence[str] = NODES, **changes: Any) -> EachNode:
     values: dict[str, Any] = {
-        "postponed": (),
         "past": fleet_nights(3),
         "night_ends": NOON,
         "drain_command": lambda node, reason: f"drain {node}: {reason}",
     }
-    return EachNode(nodes, second_visits, **{**values, **changes})
+    return EachNode(nodes, **{**values, **changes})
 
 
 def measured(request: TrialRequest, value: float) -> TrialResult:
@@ -96,18 +95,18 @@ def test_second_visits_wait_until_five_other_nodes_were_measured():
     assert len(visits.more([slow, *some, measured(first[5], 100.0), *waiting[1:]])) == 1
 
 
-def test_the_slowest_nodes_are_visited_again_first_as_far_as_the_budget_allows():
-    visits = plan(second_visits=2)
+def test_the_slowest_nodes_are_visited_again_first():
+    visits = plan()
     values = {"n03": 94.0, "n07": 90.0, "n09": 92.0}
     results = [measured(request, values.get(request.nodes[0], 100.0)) for request in visits.first()]
-    assert [request.nodes[0] for request in visits.more(results)] == ["n07", "n09"]
-    said = plan(second_visits=0).conclusion(results)
+    assert [request.nodes[0] for request in visits.more(results)] == ["n07", "n09", "n03"]
+    said = plan().conclusion(results)
     assert said is not None
     assert said.short == "9 of 12 nodes fit; n03 -6.0 % (suspect), n07 -10.0 % (suspect), n09 -8.0 % (suspect)"
 
 
 def test_a_node_on_which_the_job_did_not_start_does_not_fit_and_is_named_with_the_jobs_reason():
-    visits = plan(postponed=("n13",))
+    visits = plan()
     first = visits.first()
     results = [failed(first[0], State.NODE_LOST), TrialResult(first[1], None)]
     results += [measured(request, 100.0) for request in first[2:]]
@@ -117,7 +116,6 @@ def test_a_node_on_which_the_job_did_not_start_does_not_fit_and_is_named_with_th
     assert said.text.splitlines() == [
         "10 of 11 nodes fit; n01 did not start: node lost: the node is down",
         "Not measured: n02 was not visited: max_device_hours.",
-        "Left for another night by device_hours_per_night: n13.",
         "To take them out of service, an administrator types:",
         "  drain n01: did not start: node lost: the node is down",
     ]
@@ -182,25 +180,6 @@ def test_a_job_that_fails_on_its_only_node_is_the_tests_failure(project: Project
     project.job_test("exit=3")
     result = project.pytest(f"--each-node={HERE}")
     result.assert_outcomes(failed=1)
-
-
-def test_visits_are_refused_that_the_night_has_no_budget_for(project: Project) -> None:
-    project.job_test()
-    project.platform("mine", "device_hours_per_night: 1.5\n")
-    result = project.pytest("--each-node=n01..n04", "--platform=mine")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*a visit costs 2 device-hours, and 1.5 of 1.5 are left tonight*"])
-    assert project.jobs() == []
-
-
-def test_what_does_not_fit_into_the_night_is_said(project: Project) -> None:
-    project.job_test()
-    project.platform("mine")
-    slurm_keys = "scheduler: slurm\nwork_dir: /tmp\ndevice: gpu\nlayouts: {default: [1x2]}\n"
-    project.write("site/platforms/mine.yaml", f"{slurm_keys}device_hours_per_night: 5\n")
-    result = project.pytest("--each-node=n01..n04", "--platform=mine", "--dry-run")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["*2 nodes are left for another night: a visit costs 2 device-hours*"])
 
 
 def test_tests_on_several_nodes_are_left_out_with_a_line(project: Project) -> None:

@@ -217,18 +217,6 @@ def test_a_metric_that_has_gone_and_another_unit_are_said(
     assert "rate is no longer recorded; its last value, 100.0 MB/s, is of " in capsys.readouterr().out
 
 
-def test_the_summary_says_which_loss_the_gate_can_find(series: RateSeries) -> None:
-    series.run().stdout.no_fnmatch_line("gate: *")
-    series.add_test("copy")
-    series.past(CALM)
-    line = (
-        "gate: 2 series; a lasting loss of [1-9].? % (test_*) to [1-9].? % (test_*) is found within 6 nights 80 times*"
-    )
-    result = series.run("-v")
-    result.stdout.fnmatch_lines([line, "  [1-9].? %  test_copy.py::test_copy* rate"])
-    series.run("-q").stdout.no_fnmatch_line("gate: *")
-
-
 # --- the other verdicts ----------------------------------------------------------------------------------------------
 
 

@@ -340,7 +340,7 @@ def test_cut(run, record):
     assert said["test_cut"].startswith("no complete summary")
 
 
-BLOCK = r"  0 of 1 jobs done, 1 running[^\r]*\r\n.{12}  *test_it\[local-1x1cpu\]  running  (?!0:00)\d+:\d\d"
+BLOCK = r"  0 of 1 jobs done, 1 running[^\r]*\r\n  *test_it\[local-1x1cpu\]  running  (?!0:00)\d+:\d\d"
 
 
 def drawn(seen: str) -> bool:

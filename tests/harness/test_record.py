@@ -57,6 +57,16 @@ def test_compare_fail_is_silent_on_an_equal_job(project, monkeypatch):
     assert "machine_info is different" not in result.stderr.str() + result.stdout.str()
 
 
+def test_a_histogram_without_pygal_is_refused_before_anything_is_submitted(project, monkeypatch):
+    """At the end pytest-benchmark would raise an ImportError: no table, and nothing saved."""
+    monkeypatch.setitem(sys.modules, "pygal", None)  # as if it were not installed
+    project.job_test()
+    result = project.pytest("--benchmark-histogram=drawn")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--benchmark-histogram draws with pygal, which is not installed*pip install*"])
+    assert not project.jobs()
+
+
 def test_the_command_line_compares_too(project):
     project.job_test("seconds=2,2.01,1.99")
     for _ in range(2):

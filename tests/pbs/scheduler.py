@@ -18,14 +18,13 @@ from typing import ClassVar, cast
 from pydantic import BaseModel, ConfigDict
 
 from platforms import transports
-from platforms.config.draft import Draft, DraftLine, DraftRequest
+from platforms.config.draft import DraftLine, DraftRequest
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, MachineError, State, Status, Submitted, state_of_exit
-from platforms.schedulers import Backend, Scheduler, log_file, script, staging
+from platforms.schedulers import Backend, LiveJobs, Scheduler, log_file, script, staging
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.job_spec import check_nodes
-from platforms.schedulers.work_dir import LiveJobs
 from platforms.transports import file_transfer
 
 LIMIT_S = 60.0  # of one command on the login node
@@ -83,7 +82,7 @@ class PbsBackend(Backend):
     def doctor_steps(self, visit: Visit) -> Sequence[Step]:
         return (*super().doctor_steps(visit), ("server", server_answers))
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, request: DraftRequest) -> Sequence[DraftLine]:
         """The default queue; a person must say what a node of it has."""
         host = request.options.get("ssh")
         reach = {"transport": "openssh", "host": host} if host else {}
@@ -100,7 +99,7 @@ class PbsBackend(Backend):
         ]
         if queues:
             lines.append(DraftLine(("pbs", "queue"), queues[0], f"qstat -Q: {', '.join(queues)}"))
-        return Draft(transport.where, lines)
+        return lines
 
 
 def server_answers(visit: Visit) -> StepResult:
@@ -111,7 +110,7 @@ def server_answers(visit: Visit) -> StepResult:
     return StepResult("PBS answers")
 
 
-class PbsScheduler:
+class PbsScheduler(Scheduler):
     """The Protocol `Scheduler` for PBS."""
 
     text_name = "job.sh"
@@ -149,10 +148,6 @@ class PbsScheduler:
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         return script.lint(spec, text, self._platform)
 
-    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """qsub has no dry run."""
-        return ()
-
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         if spec.archive is not None:
             staging.put_archive(self._transport, spec.archive, script.archive_there(self._work_dir, spec.archive))
@@ -179,9 +174,6 @@ class PbsScheduler:
         records = _records(result.stdout.decode(errors="replace"))
         return {job.job_id: _judge(records.get(job.job_id)) for job in jobs}
 
-    def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        return False
-
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         path = f"{self._folder(job.name)}/log"
         try:
@@ -189,12 +181,6 @@ class PbsScheduler:
         except transports.MissingFile:
             return b""
         return log_file.new_bytes(found, known, path)
-
-    def gaps(self, job: Submitted) -> Sequence[str]:
-        return ()
-
-    def log_doubts(self, job: Submitted) -> Sequence[str]:
-        return ()
 
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
         """qdel, and then ask until no job is left."""

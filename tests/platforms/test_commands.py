@@ -18,9 +18,11 @@ import pytest
 
 from platforms.__main__ import main
 from platforms.commands import find_run
+from platforms.job import State, Status
 from platforms.rundir import job_folder, session_history, session_journal, session_liveness
 from platforms.rundir.session_history import ASKED, DONE, PENDING
 from platforms.rundir.session_journal import Journal
+from platforms.schedulers.local import LocalScheduler
 from tests.platforms.test_prune import as_nobody, needs_root, reached, to_nobody
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,6 +214,23 @@ def test_a_job_that_was_never_submitted_is_ended(runs: Path, capsys: pytest.Capt
     assert json.loads((folder / "run.json").read_text())["outcome"] == "error"
     assert types(runs, "jobs", "it") == 0
     assert ": cancelled: it was never submitted\n" in capsys.readouterr().out
+
+
+def test_a_job_that_cancel_could_not_end_is_not_begun_again(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person wanted its end: if it is found cancelled later, no session may take that for its own doing."""
+    folder = make(runs, "it", PENDING)
+    submission = {"job_id": str(folder), "name": JOB["name"], "submitted_s": 1.0}
+    (folder / "submitted.json").write_text(json.dumps(submission))
+    running = {str(folder): Status(State.RUNNING)}
+    monkeypatch.setattr(LocalScheduler, "status", lambda self, jobs: running)
+    monkeypatch.setattr(LocalScheduler, "cancel", lambda self, jobs: {str(folder): "it does not hear"})
+    assert types(runs, "cancel", "it") == 1
+    assert "running: could not be cancelled: it does not hear" in capsys.readouterr().out
+    assert [record.attempts[TEST].ending for record in session_history.read_sessions(runs / "it") if record.open] == [
+        False
+    ]
 
 
 def test_a_job_that_ended_without_a_log_is_said_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

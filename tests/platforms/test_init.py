@@ -269,12 +269,6 @@ def test_slurm_that_only_a_login_shell_finds(nowhere: Path, site: Path, capsys: 
     printed = capsys.readouterr().out
     assert "TODO" in printed
     assert f"python -m platforms doctor here --size smoke --site={site}\n" in printed
-    assert "comes with the suite" not in printed
-
-    assert main(["init", "cirrus_v100", "--site", str(site), "--partition", "standard"]) == 0
-    printed = capsys.readouterr().out
-    assert "of the cirrus_v100 that comes with the suite: this machine ended on 2025-12-08" in printed
-    assert "; use cirrus_ex\n" in printed
 
 
 def test_data_is_prepared_only_where_it_may(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,16 +127,14 @@ NOON_S = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
     [
         (Status(State.QUEUED), "queued"),
         (Status(State.QUEUED, "Priority"), "queued: Priority"),
-        (Status(State.QUEUED, position=1), "queued, position 1"),
-        (Status(State.QUEUED, "Kueue", position=3), "queued, position 3: Kueue"),
         (Status(State.QUEUED, "Priority", expected_s=NOON_S + 7500), "queued, expected to start 14:05: Priority"),
         (
-            Status(State.QUEUED, "x", position=2, expected_s=NOON_S + 60),
-            "queued, position 2, expected to start 12:01: x",
+            Status(State.QUEUED, "x", expected_s=NOON_S + 60),
+            "queued, expected to start 12:01: x",
         ),
         (Status(State.QUEUED, expected_s=NOON_S + 76500), "queued, expected to start 2026-11-22 09:15"),
         (Status(State.QUEUED, "Priority", expected_s=NOON_S - 1), "queued: Priority"),
-        (Status(State.CANCELLED, "by us", position=3, expected_s=NOON_S + 60), "cancelled: by us"),
+        (Status(State.CANCELLED, "by us", expected_s=NOON_S + 60), "cancelled: by us"),
     ],
 )
 def test_what_is_ahead_of_a_job(status: Status, told: str) -> None:

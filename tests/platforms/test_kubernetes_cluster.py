@@ -42,15 +42,10 @@ class Namespace:
         known = {"name": "k", "source": kube.folder / "k.yaml", "scheduler": "kubernetes", "device": "cpu"}
         platform = Platform.model_validate(known | {"layouts": {"default": ("1x1",)}, "kubernetes": cluster})
         self.scheduler = KubernetesScheduler(platform, clock=lambda: self.now_s, sleep=self.sleep)
-        self.collected_s = float("inf")  # when what a finalizer keeps may go
         self.jobs: dict[str, Submitted] = {}
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-        if self.now_s >= self.collected_s:
-            self.collected_s = float("inf")
-            for job in self.jobs.values():
-                self.kube.store.change("pods", "default", job.name, lambda pod: pod["metadata"].update(finalizers=[]))
 
     def folder(self, name: str) -> Path:
         return self._folder / name
@@ -236,25 +231,6 @@ def test_a_kind_that_cannot_be_listed_affects_only_its_own_jobs(space: Namespace
     assert "no conversion" in seen["other"].reason
     space.kube.clear_faults()
     assert space.look()["other"].state is State.QUEUED
-
-
-@pytest.mark.parametrize("after_s", [None, 25.0, 100.0])
-def test_cancel_waits_for_deleted_objects_to_vanish(space: Namespace, after_s: float | None) -> None:
-    """A garbage collector may be busy; where all is gone at once, nobody waits."""
-    space.add("good", RUNS)
-    job, began_s = space.jobs["good"], space.now_s
-    if after_s is not None:
-        space.collected_s = began_s + after_s
-        kept = {"finalizers": ["bench.local/busy"]}
-        space.kube.store.change("pods", "default", job.name, lambda pod: pod["metadata"].update(kept))
-    space.becomes("good", DONE)
-    space.until("good", State.SUCCEEDED)
-    if after_s == 100.0:
-        with pytest.raises(RefusedError, match=f"deleted, and still there: pod/{job.name}"):
-            space.scheduler.clean(job)
-    else:
-        space.scheduler.clean(job)
-        assert space.now_s == began_s if after_s is None else space.now_s < began_s + after_s + 2
 
 
 # --- what only explains ----------------------------------------------------------------------------------------------

@@ -413,35 +413,6 @@ def kueue_recorded(name: str) -> Json:
     return loaded
 
 
-def test_a_kueue_that_does_not_act_is_named_after_two_minutes() -> None:
-    down, uncovered = kueue_recorded("controller-down")["job"], kueue_recorded("uncovered")
-    admitted = workload(("QuotaReserved", "True", "", ""), ("Admitted", "True", "Admitted", ""))
-    command = "see whether its controller runs: kubectl --context it --namespace kueue-system get pods"
-    for root, seen, state, step in (
-        (down, {"without_workload": True}, State.QUEUED, "has made no Workload of it"),
-        (uncovered["job"], {"workload": uncovered["workload"]}, State.QUEUED, "has said nothing of it"),
-        (down, {"workload": workload(), "position": 1}, State.QUEUED, "has said nothing of it"),
-        (down, {"workload": admitted}, State.STARTING, "has admitted it and not resumed it"),
-    ):
-        seen["look_at_kueue"] = command.partition(": ")[2]
-        early, late = look(root, **seen, waited=119.0).status, look(root, **seen, waited=120.0).status
-        assert (early.state, late.state) == (state, state)
-        assert "controller" not in early.reason
-        assert late.reason.startswith(f"Kueue (queue team) {step} for 120 s: {command}")
-
-
-def test_a_kueue_that_acts_is_not_blamed() -> None:
-    for seen in (
-        {},  # Workloads may not be listed
-        {"workload": workload(), "position": 2},  # behind others of a strict queue: Kueue itself tells the position
-        {"workload": workload(("QuotaReserved", "False", "WaitingForQuota", LESS))},
-        {"workload": workload(admissionChecks=[{"name": "a", "state": "Pending"}])},
-    ):
-        assert "controller" not in look(queued(), **seen, waited=LONG).status.reason
-    evicted = workload(("Evicted", "True", "Preempted", "words"))
-    assert "controller" not in look(queued(), workload=evicted, waited=LONG).status.reason
-
-
 @pytest.mark.parametrize("name", ["no-quota", "no-queue"])
 def test_a_recorded_queue_that_can_never_admit_ends_the_job(name: str) -> None:
     seen = kueue_recorded(name)

@@ -178,34 +178,9 @@ def test_a_node_that_is_cordoned_after_it_has_got_its_pod_keeps_it() -> None:
 NOT_ITS = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 
 
-@pytest.mark.parametrize(
-    ("names", "message", "first", "later"),
-    [
-        (["n1"], f"1 node(s) were unschedulable, 2 {NOT_ITS}", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
-        (["n9"], f"3 {NOT_ITS}", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
-        (["n9"], "3 node(s) didn't match Pod's node affinity/selector", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
-        (
-            ["n1", "n2"],
-            f"1 Insufficient cpu, 1 node(s) were unschedulable, 1 {NOT_ITS}",
-            State.NEVER_ADMISSIBLE,
-            State.NEVER_ADMISSIBLE,
-        ),
-        (
-            ["n1"],
-            f"1 node(s) had untolerated taint {{node.kubernetes.io/not-ready: }}, 2 {NOT_ITS}",
-            State.QUEUED,
-            State.NEVER_ADMISSIBLE,
-        ),
-        (["n1"], f"1 Insufficient cpu, 2 {NOT_ITS}", State.QUEUED, State.QUEUED),
-        # one of the two is another's
-        (["n1"], f"1 Insufficient cpu, 1 node(s) were unschedulable, 1 {NOT_ITS}", State.QUEUED, State.QUEUED),
-    ],
-)
-def test_where_nodes_may_not_be_seen_the_schedulers_message_counts(
-    names: list[str], message: str, first: State, later: State
-) -> None:
-    waiting = waits_for(*names, message=f"0/3 nodes are available: {message}. preemption: 0/3 nodes are available: x.")
-    assert (judged(waiting).state, judged(waiting, waited=100.0).state) == (first, later)
+def test_where_nodes_may_not_be_seen_a_job_waits_as_for_a_busy_node() -> None:
+    waiting = waits_for("n1", message=f"0/3 nodes are available: 1 node(s) were unschedulable, 2 {NOT_ITS}.")
+    assert judged(waiting, waited=1e6).state is State.QUEUED
 
 
 def test_the_pod_of_a_job_without_named_nodes_is_judged_as_before() -> None:
@@ -302,11 +277,8 @@ def test_a_job_that_exists_is_found_although_its_node_is_cordoned_now(kube: Kube
     assert Session(kube, tmp_path / "second").submit(spec_of("n2", arguments=("sleep", "60"))).job_id == one.job_id
 
 
-@pytest.mark.parametrize("may_see_nodes", [True, False])
-def test_a_node_that_is_cordoned_while_the_job_waits_for_it(kube: Kube, tmp_path: Path, may_see_nodes: bool) -> None:
+def test_a_node_that_is_cordoned_while_the_job_waits_for_it(kube: Kube, tmp_path: Path) -> None:
     kube.node("n2", {"rack": "r1"}, {"cpu": "1"})
-    if not may_see_nodes:
-        kube.forbid("nodes")
     session = Session(kube, tmp_path)
     first = session.submit(spec_of("n2", arguments=("sleep", "600"), job_name="first-1x1cpu-abcdefgh"))
     session.until(first, lambda status: status.state is State.RUNNING)
@@ -316,5 +288,5 @@ def test_a_node_that_is_cordoned_while_the_job_waits_for_it(kube: Kube, tmp_path
     session.skipped_s = 60.0
     status = session.until(second, lambda status: not status.state.live)
     assert status.state is State.NEVER_ADMISSIBLE
-    assert ("node n2 is cordoned" if may_see_nodes else "a node of n2 is cordoned") in status.reason
+    assert "node n2 is cordoned" in status.reason
     assert session.status(first).state is State.RUNNING

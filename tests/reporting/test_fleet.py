@@ -235,29 +235,6 @@ def test_visits_go_to_suspects_then_to_nodes_that_were_never_measured_then_to_th
     ]
 
 
-def test_a_budget_takes_the_first_nodes_and_keeps_a_visit_for_one_that_turns_out_slow():
-    fleet = [record(f"n{number}", 0.0, day=number) for number in range(1, 7)]
-    chosen = visits.visit_list(fleet, cost_h=0.2, budget_h=0.8, most=None)
-    assert chosen.nodes == ("n1", "n2", "n3")
-    assert chosen.postponed == ("n4", "n5", "n6")
-    assert chosen.left_h == pytest.approx(0.2)
-    assert visits.visit_list(fleet, 0.2, None, 2) == visits.VisitList(("n1", "n2"), (), 0.2, None)
-    assert visits.visit_list(fleet, 0.2, 0.4, None).nodes == ("n1", "n2")
-    assert visits.visit_list(fleet, 0.2, 0.1, None).nodes == ()
-
-
-def test_what_visits_cost_is_learned_from_the_last_ones_and_a_night_knows_what_it_has_spent():
-    began_s = visit(0, "n01", 100.0).time_s
-    first = [visit(0, node, 100.0, ended_s=began_s + 360) for node in NODES[:3]]
-    assert visits.spent_h(first, night(0), NOON) == pytest.approx(3 * 4 * 360 / 3600)
-    assert visits.spent_h(first, night(1), NOON) == 0
-    assert visits.cost_of_visit_h(first, first[0].key.test, most_h=2.0) == pytest.approx(0.4)
-    assert visits.cost_of_visit_h(first, "another", most_h=2.0) == 2.0
-    nightly = visit(0, "n01", 100.0, ended_s=began_s + 720, trial=ONLY)
-    assert visits.cost_of_visit_h([nightly], nightly.key.test, most_h=2.0) == pytest.approx(0.8)
-    assert visits.cost_of_visit_h([*first, nightly], nightly.key.test, most_h=2.0) == pytest.approx(0.4)
-
-
 # --- the sentence after a maintenance --------------------------------------------------------------------------------
 
 
@@ -280,14 +257,13 @@ def test_slow_suspect_and_silent_nodes_are_named_with_the_commands_that_take_the
         "n5": record("n5"),
     }
     visited = [NodeVisit(name) for name in ("n1", "n2", "n3", "n2", "n5")]
-    said = go_no_go([*visited, NodeVisit("n4", "did not start: node lost")], fleet, ("n6", "n7"), drain)
+    said = go_no_go([*visited, NodeVisit("n4", "did not start: node lost")], fleet, drain)
     assert not said.fits
     assert said.short == "2 of 5 nodes fit; n2 -8.5 %, n3 -5.0 % (suspect), n4 did not start: node lost"
     assert said.text.splitlines() == [
         "2 of 5 nodes fit; n2 -8.5 % in 2 runs (limit 3.0 %): -8.0 % and -9.0 %; "
         "n3 -5.0 % in 1 run (limit 3.0 %): suspect; n4 did not start: node lost",
         "The speed of n5 is not judged yet: this needs comparable runs of 3 other nodes, and 8 runs in all.",
-        "Left for another night by device_hours_per_night: n6, n7.",
         "To take them out of service, an administrator types:",
         "  drain n2 because -8.5 % beside other nodes",
         "  drain n4 because did not start: node lost",

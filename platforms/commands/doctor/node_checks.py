@@ -21,6 +21,7 @@ from platforms.runner import Job, Runner
 from platforms.schedulers import backend_of
 from platforms.schedulers.doctor_steps import StepResult, Visit, output_of
 from platforms.schedulers.job_spec import one_process_spec
+from platforms.schedulers.script import load_modules
 
 REPORT = Path(node_report.__file__)
 IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
@@ -35,7 +36,7 @@ CURES: Mapping[str, str] = {
 }
 
 _PYTHON = """\
-{modules}{setup}{python}
+{setup}{python}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
     {{ echo "$python is not there or older than Python 3.8" >&2; exit 78; }}
 exec "$python" - {words} <<'END-OF-REPORT'
@@ -47,12 +48,8 @@ END-OF-REPORT
 def python(visit: Visit) -> StepResult:
     """Check the jobs' Python on a machine where commands run where jobs do."""
     platform = visit.platform
-    modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
-    if modules:
-        modules.insert(0, "type module >/dev/null 2>&1 || . /etc/profile\n")
     script = _PYTHON.format(
-        modules="".join(modules),
-        setup="".join(f"{line}\n" for line in platform.setup),
+        setup="".join(f"{line}\n" for line in (*load_modules(platform), *platform.setup)),
         python=_choose_python(platform),
         words=" ".join(_import_words(platform)),
         report=REPORT.read_text(encoding="utf-8"),

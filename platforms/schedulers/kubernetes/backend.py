@@ -12,7 +12,7 @@ from platforms.schedulers import Backend, Leftovers, NodeState, Scheduler
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from platforms.config.draft import Draft, DraftRequest
+    from platforms.config.draft import DraftLine, DraftRequest
     from platforms.config.schema import Platform
     from platforms.schedulers.doctor_steps import Step, Visit
 
@@ -94,7 +94,7 @@ class KubernetesBackend(Backend):
         """Kubernetes keeps no reason of a cordon."""
         return f"kubectl cordon {shlex.quote(node)}"
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, request: DraftRequest) -> Sequence[DraftLine]:
         from platforms.schedulers.kubernetes.draft import draft
 
         return draft.draft(request)

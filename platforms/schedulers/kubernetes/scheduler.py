@@ -15,7 +15,6 @@ from platforms.job import (
     JobSpec,
     LoginNeeded,
     MachineError,
-    Outcome,
     RefusedError,
     State,
     Status,
@@ -23,6 +22,7 @@ from platforms.job import (
     describe_error,
     unseen,
 )
+from platforms.schedulers import Scheduler
 from platforms.schedulers.kubernetes import create, delete, evidence, job_record, node_queries
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
 NODES_AGE_S = 30.0  # how old the list of all nodes may be before a submission: many jobs are submitted at once
-CLEAN_S = 30.0  # how long clean() waits for the last of a session's jobs to go: a garbage collector may be busy
 
 
-class KubernetesScheduler:
+class KubernetesScheduler(Scheduler):
     """A Scheduler for Kubernetes clusters. A job's id is `<context>:<namespace>/<resource>/<name>`."""
 
     text_name = job_record.TEXT
@@ -61,7 +60,6 @@ class KubernetesScheduler:
         self._clusters: dict[ClusterTarget, Cluster] = {}
         self._jobs: dict[str, JobRecord] = {}
         self._nodes: dict[tuple[str, ...], tuple[float, Mapping[str, Any]]] = {}  # when they were listed, and which
-        self._passed: set[str] = set()  # ids of the jobs that had passed at the last status(): clean() follows
 
     def render(self, spec: JobSpec) -> str:
         """Return manifests that `kubectl create -f` takes; the last one makes the pods."""
@@ -149,12 +147,7 @@ class KubernetesScheduler:
             except (AwayError, RefusedError) as error:
                 for record in records:
                     statuses[record.submitted.job_id] = unseen(error)
-        self._passed = {job_id for job_id, status in statuses.items() if status.state.outcome is Outcome.PASSED}
         return statuses
-
-    def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """Return False: status() costs as little as this question."""
-        return False
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         """Return the next bytes of the merged log, a local file that only grows.
@@ -205,21 +198,12 @@ class KubernetesScheduler:
         return problems
 
     def clean(self, job: Submitted) -> None:
-        """Delete a job that has passed. With the session's last job, wait until all of them are gone."""
+        """Delete a job that has passed. The cluster's garbage collector removes its pods."""
         record = self._record(job)
         cluster = self._cluster(record.target)
         delete.delete_job(cluster.client, record)
         record.deleted = True
         cluster.forget(record)
-        self._passed.discard(job.job_id)
-        all_ended = all(other.ended is not None for other in self._jobs.values())
-        if self._passed or not all_ended:
-            return
-        deleted = [other for other in self._jobs.values() if other.deleted and other.target == record.target]
-        remaining = delete.wait_until_gone(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
-        if remaining:
-            names = ", ".join(name for of_job in remaining.values() for name in of_job)
-            raise RefusedError(f"{cluster.client.where}: deleted, and still there: {names}")
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
         """Return kubectl commands about the job; for a deleted job only commands that show its folder's files."""

@@ -16,7 +16,7 @@ from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObje
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.objects import labels
-from platforms.schedulers.kubernetes.objects.fields import items, text, uid
+from platforms.schedulers.kubernetes.objects.fields import uid
 from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
@@ -25,8 +25,6 @@ MOST_AGE_S = 60.0  # how old the last LIST of our objects may be while the watch
 EXPLANATION_AGE_S = 5.0  # how old a LIST may be that explains a state
 NAMED_NODES_AGE_S = 15.0  # how old the list of all nodes may be while a pod waits for certain nodes
 REFUSED_S = 60.0  # how long such a LIST is not repeated after a refusal, and how old it may be if the cluster is away
-QUEUE_AGE_S = 5.0  # how old the order of a queue may be
-NO_QUEUE_S = 300.0  # how long the order of a queue is not requested again after Kueue did not tell it
 Object = Mapping[str, Any]
 
 
@@ -40,7 +38,6 @@ class SnapshotReader:
         self._informer = informer
         self._pod_start_limit_s = pod_start_limit_s
         self._clock = clock
-        self._queues = QueuePositions(client, clock)
         self._explanations: dict[str, tuple[float, Sequence[Object]]] = {}  # by resource: when it was listed, and what
         self._listed_now: set[str] = set()  # the resources of these that this poll has listed
         self._retry_s: dict[str, float] = {}  # by resource that could not be listed: when to try again
@@ -141,13 +138,10 @@ class SnapshotReader:
             gone_pods=tuple(gone_pods),
             histories=view.histories,
             workload=workload,
-            without_workload=workloads is not None and workload is None,
-            look_at_kueue=self._client.kubectl_command("get pods", namespace=kueue.NAMESPACE),
             events=tuple(event for event in events if _is_about(event, uids, job.name)),
             nodes=self._nodes(running_pods),
             waited_s=job.timers.waited,
             start_limit_s=self._pod_start_limit_s,
-            position=self._queues.position(workload) if workload is not None else None,
         )
 
     def _workload_resource(self) -> Resource | None:
@@ -197,57 +191,6 @@ class SnapshotReader:
                 self._explanations[plural] = (listed_s, objects)
                 self._listed_now.add(plural)
         return objects if now - listed_s < REFUSED_S else None
-
-
-class QueuePositions:
-    """The places of Workloads in the LocalQueues of one namespace, as Kueue's visibility API tells them.
-
-    Each queue is requested once for all jobs in it. No job depends on these places, so errors only hide them.
-    """
-
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
-        self._client = client
-        self._clock = clock
-        self._version: str | None = None  # the version of the visibility API
-        self._queues: dict[str, tuple[float, Mapping[str, int]]] = {}  # when to ask again, and the places until then
-
-    def position(self, workload: Object) -> int | None:
-        """The place of a Workload in its queue, 1 being the next.
-
-        None if it does not wait, or if Kueue does not tell. Raises LoginNeeded.
-        """
-        if not kueue.pending(workload):
-            return None
-        places = self._places(text(workload, "spec", "queueName"))
-        return places.get(text(workload, "metadata", "name"))
-
-    def _places(self, queue: str) -> Mapping[str, int]:
-        next_s, places = self._queues.get(queue, (float("-inf"), {}))
-        if self._clock() < next_s:
-            return places
-        summary = self._summary(queue)
-        if summary is None:
-            self._queues[queue] = (self._clock() + NO_QUEUE_S, {})
-        else:
-            self._queues[queue] = (self._clock() + QUEUE_AGE_S, kueue.positions(summary))
-        return self._queues[queue][1]
-
-    def _summary(self, queue: str) -> Object | None:
-        try:
-            if self._version is None:
-                group = self._client.try_get(f"/apis/{kueue.VISIBILITY}")
-                self._version = kueue.version([text(version, "version") for version in items(group, "versions")])
-            if self._version is None:
-                return None
-            queues = Resource(f"{kueue.VISIBILITY}/{self._version}", "LocalQueue", "localqueues")
-            summary = self._client.try_get(queues.path(self._client.namespace, queue, "pendingworkloads"))
-        except LoginNeeded:
-            raise
-        except BenchError:
-            return None
-        if summary is None:
-            self._version = None  # a newer Kueue may have replaced it
-        return summary
 
 
 def _kind(job: JobRecord) -> tuple[str, str]:

@@ -7,14 +7,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.schedulers import Backend, Scheduler
+from platforms.schedulers import Backend, LiveJobs, Scheduler
 
 if TYPE_CHECKING:
-    from platforms.config.draft import Draft, DraftRequest
+    from platforms.config.draft import DraftLine, DraftRequest
     from platforms.config.schema import Platform
     from platforms.schedulers import Maintenance, NodeState
     from platforms.schedulers.doctor_steps import Step, Visit
-    from platforms.schedulers.work_dir import LiveJobs
 
 
 class SlurmBackend(Backend):
@@ -64,7 +63,7 @@ class SlurmBackend(Backend):
 
         return node_states.drain_command(node, reason)
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, request: DraftRequest) -> Sequence[DraftLine]:
         from platforms.schedulers.slurm import draft
 
         return draft.draft(request)

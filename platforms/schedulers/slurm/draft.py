@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from platforms.config.draft import Draft, DraftLine, DraftRequest, written
+from platforms.config.draft import DraftLine, DraftRequest, written
 from platforms.config.durations import clock, seconds_of
 from platforms.config.loading import nearest
 from platforms.job import AwayError, ConfigError, RefusedError
@@ -59,7 +59,7 @@ class Cluster:
     no_accounting: str = ""
 
 
-def draft(request: DraftRequest) -> Draft:
+def draft(request: DraftRequest) -> list[DraftLine]:
     """Ask the login node that the command line names. Raises BenchError."""
     reach = Reach.of(request, "slurm")
     try:
@@ -70,7 +70,7 @@ def draft(request: DraftRequest) -> Draft:
             cluster, answers = _ask(request.name, reach)
         except NoSlurm:
             raise error from None
-    return Draft(cluster.where, lines(cluster, answers, reach, request))
+    return lines(cluster, answers, reach, request)
 
 
 def _ask(name: str, reach: Reach) -> tuple[Cluster, Mapping[str, Answer]]:

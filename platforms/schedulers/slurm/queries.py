@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from platforms.job import AwayError, RefusedError, Submitted
+from platforms.schedulers import LiveJobs
 from platforms.schedulers.slurm.environment import QUERY_PREAMBLE, UNSET_SLURM_VARIABLES
 from platforms.schedulers.slurm.error_messages import ANY_ERROR, TELLING_ERROR, UNSURE
 from platforms.schedulers.slurm.rows import (
@@ -24,7 +25,6 @@ from platforms.schedulers.slurm.rows import (
     squeue_rows,
     unix_time,
 )
-from platforms.schedulers.work_dir import LiveJobs
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer

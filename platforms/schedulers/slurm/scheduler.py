@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from platforms import transports
 from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError, State, Status, Submitted, unseen
-from platforms.schedulers import log_file, staging
+from platforms.schedulers import Scheduler, log_file, staging
 from platforms.schedulers.slurm import error_messages, judge, policy, queries, submission
 from platforms.schedulers.slurm import render as rendering
 from platforms.schedulers.slurm.rows import JobRow, NodeRow
@@ -33,7 +33,7 @@ GLANCE_S = {"local": 0.5}  # by transport: on this machine a glance starts no pr
 FAR_GLANCE_S = 2.0
 
 
-class SlurmScheduler:
+class SlurmScheduler(Scheduler):
     """The Protocol `Scheduler` for Slurm. A job's id is Slurm's; its folder follows from its name."""
 
     text_name = "job.sh"
@@ -267,14 +267,6 @@ class SlurmScheduler:
         if len(chunk) < log_file.CHUNK:
             self._log_bytes[job.name] = offset + len(chunk)
         return chunk
-
-    def gaps(self, job: Submitted) -> Sequence[str]:
-        """A file has no gaps."""
-        return ()
-
-    def log_doubts(self, job: Submitted) -> Sequence[str]:
-        """A file lacks no lines."""
-        return ()
 
     # --- ending ------------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,4 @@ def _rows(kind: Kind) -> Iterable[Tree]:
         row = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced, "kind": kind.kind}
         if name == "eviction":
             row |= {"group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
-        if name == "pendingworkloads":
-            row |= {"kind": "PendingWorkloadsSummary"}
-        yield {"verbs": ["get"] if name in ("log", "pendingworkloads") else ["get", "patch", "update"]} | row
+        yield {"verbs": ["get"] if name == "log" else ["get", "patch", "update"]} | row

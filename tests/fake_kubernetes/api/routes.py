@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from tests.fake_kubernetes.admission.quota import Quota
 from tests.fake_kubernetes.api import access_reviews, deleting, discovery, pod_subresources, reading, watch, writing
@@ -18,7 +17,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 class Api:
-    """The API of a cluster. `extensions` answer GETs of further subresources."""
+    """The API of a cluster."""
 
     def __init__(self, store: Store, logs: LogSource, access: Access, quota: Quota) -> None:
         self._store = store
@@ -27,8 +26,6 @@ class Api:
         self._quota = quota
         self.version = dict(discovery.VERSION)
         self.bookmark_s = 60.0
-        # by subresource: functions that answer GET requests instead of this server
-        self.extensions: dict[str, Callable[[ResourceRef, Request], Answer]] = {}
 
     def respond(self, request: Request, stop: threading.Event) -> Answer | Stream:
         """Answer a request. Raises KubeError for a refusal."""
@@ -41,8 +38,6 @@ class Api:
             return PAGE_NOT_FOUND
         verb = _verb(ref, request)
         self._access.authorize(verb, ref.resource, ref.kind.group, ref.namespace or "", ref.name)
-        if ref.subresource in self.extensions and request.method == "GET":
-            return self.extensions[ref.subresource](ref, request)
         if not ref.kind.stored:
             return access_reviews.answer(self._access, ref, request)
         if verb == "watch":

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
-from tests.fake_kubernetes.kueue import visibility
 from tests.fake_kubernetes.kueue import workloads as kinds
 from tests.fake_kubernetes.kueue.workloads import MANAGED, QUEUE, is_managed, is_true, set_suspended
 from tests.fake_kubernetes.node.pod_status import set_condition
@@ -24,8 +23,6 @@ from tests.fake_kubernetes.store.trees import Tree, is_older
 from tests.fake_kubernetes.timings import Timings
 
 if TYPE_CHECKING:
-    from tests.fake_kubernetes.api.messages import Answer, Request
-    from tests.fake_kubernetes.api.resource_ref import ResourceRef
     from tests.fake_kubernetes.cluster import Kube
 
 FLAVOR, CLUSTER_QUEUE = "default-flavor", "cluster-queue"
@@ -54,7 +51,6 @@ class Kueue:
         versions: tuple[str, ...],
         *,
         mandatory: bool,
-        visible: bool,
     ) -> None:
         self._store, self._timings, self._mandatory = kube.store, timings, mandatory
         self._old = "v1beta2" not in versions
@@ -66,9 +62,6 @@ class Kueue:
         self._lock = threading.RLock()  # an admission or an eviction is complete before the next one starts
         for kind in kinds.served(versions):
             kube.custom_kinds.serve(kind)
-        if visible:
-            kube.custom_kinds.serve(visibility.kind(versions))
-            kube.api.extensions[visibility.PENDING] = self._pending
         self._store.admission.append(self._admit)
         watched = [plural for plural in MANAGED if plural in self._store.kinds]
         subscription = self._store.subscribe(*watched, "pods", "workloads", "localqueues", "clusterqueues")
@@ -131,13 +124,6 @@ class Kueue:
             workload = self.workload(job, namespace)
             self._evict(workload, reason, message or EVICTIONS[reason].format(workload=kinds.name_of(workload)))
 
-    def _pending(self, ref: ResourceRef, request: Request) -> Answer:
-        queues = [one["metadata"]["name"] for one in self._store.list("localqueues", ref.namespace)[0]]
-        with self._lock:
-            there = {one["metadata"]["uid"]: one for one in self._store.list("workloads")[0]}
-            uids = [one["metadata"]["uid"] for one in self._workloads.values()]  # in their order
-        return visibility.summary(ref, request, queues, [there[uid] for uid in uids if uid in there])
-
     def _handle(self, event: str, plural: str, obj: Tree) -> None:
         with self._lock:
             self._handle_event(event, plural, obj)
@@ -198,7 +184,7 @@ class Kueue:
 
     def _admit_all(self) -> None:
         with self._lock:
-            for workload in visibility.waiting(self._workloads.values()):
+            for workload in _waiting(self._workloads.values()):
                 if workload["metadata"]["ownerReferences"][0]["uid"] in self._jobs and not self._paused:
                     self._try_to_admit(workload)
 
@@ -275,3 +261,9 @@ def _spec(quota: Mapping[str, str]) -> Tree:
     rows = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
     group = {"coveredResources": list(quota), "flavors": [{"name": FLAVOR, "resources": rows}]}
     return {"namespaceSelector": {}, "queueingStrategy": "BestEffortFIFO", "resourceGroups": [group] if quota else []}
+
+
+def _waiting(workloads: Iterable[Tree]) -> list[Tree]:
+    """Return the pending workloads in their order: by priority, then as given, which is oldest first."""
+    found = [one for one in workloads if one["spec"]["active"] and not is_true(one, "QuotaReserved", "Finished")]
+    return sorted(found, key=lambda one: -int(one["spec"].get("priority") or 0))

@@ -74,9 +74,9 @@ class Client:
         target = self._session.target
         return (target.server, target.source, target.context, target.namespace)
 
-    def kubectl_command(self, arguments: str, namespace: str | None = None) -> str:
+    def kubectl_command(self, arguments: str) -> str:
         """Return a command for a person: `kubectl --context kind-kind --namespace default get pods`."""
-        return f"{self._session.target.kubectl} --namespace {namespace or self.namespace} {arguments}"
+        return f"{self._session.target.kubectl} --namespace {self.namespace} {arguments}"
 
     # --- what the cluster serves -------------------------------------------------------------------------------------
 
@@ -182,13 +182,6 @@ class Client:
 
     def get(self, resource: Resource, name: str) -> Object:
         return self._session.request("GET", self._path(resource, name))
-
-    def try_get(self, path: str) -> Object | None:
-        """Return what lies at a path, or None when it is missing, forbidden or out of order.
-
-        The request is sent once and waits for seconds only.
-        """
-        return self._session.try_get(path)
 
     def list(
         self, resource: Resource, *, labels: str = "", fields: str = "", everywhere: bool = False

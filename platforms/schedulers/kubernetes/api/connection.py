@@ -31,7 +31,10 @@ _LOCAL = "local"  # the one name in the kubeconfig that the client library is gi
 
 @dataclass(frozen=True)
 class ClusterConnection:
-    """A pool of connections and our credentials. Thread-safe; nothing is sent before the first request."""
+    """A pool of connections and our credentials.
+
+    Thread-safe; nothing is sent before the first request.
+    """
 
     server: str
     pool: urllib3.PoolManager

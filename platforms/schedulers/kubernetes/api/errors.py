@@ -86,7 +86,10 @@ def translated_errors(target: ResolvedTarget, limit_s: float) -> Iterator[None]:
 
 
 def json_object(target: ResolvedTarget, body: bytes) -> dict[str, Any]:
-    """Parse an answer. Raises TransientError when it is not a JSON object, as a proxy's login page."""
+    """Parse an answer.
+
+    Raises TransientError when it is not a JSON object, as a proxy's login page.
+    """
     try:
         answer = json.loads(body)
     except ValueError:
@@ -127,7 +130,10 @@ def _error_of_status(code: int, status: Mapping[str, Any], after_s: float) -> Ap
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the seconds of Retry-After. API servers do not send it as a date, so a date counts as 0."""
+    """Return the seconds of Retry-After.
+
+    API servers do not send it as a date, so a date counts as 0.
+    """
     seconds = headers.get("Retry-After", "").strip()
     return float(seconds) if seconds.isdecimal() else 0.0
 

@@ -355,12 +355,18 @@ def version_of(obj: Mapping[str, Any]) -> str:
 
 
 def is_later(version: str, other: str) -> bool:
-    """Say whether a resourceVersion is surely the later one. Versions of one kind are numbers that grow."""
+    """Say whether a resourceVersion is surely the later one.
+
+    Versions of one kind are numbers that grow.
+    """
     return version.isdecimal() and other.isdecimal() and int(version) > int(other)
 
 
 def is_news(version: str, other: str) -> bool:
-    """Say whether a version that arrives after another may be later. The API does not promise that they are numbers."""
+    """Say whether a version that arrives after another may be later.
+
+    The API does not promise that they are numbers.
+    """
     return version != other and not is_later(other, version)
 
 

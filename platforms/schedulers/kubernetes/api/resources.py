@@ -26,7 +26,10 @@ class Resource:
         return f"{self.kind}.{self.group}".lower().rstrip(".")
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """Return the path of one object, or of all objects. `namespace` None stands for all namespaces."""
+        """Return the path of one object, or of all objects.
+
+        `namespace` None stands for all namespaces.
+        """
         parts = [api_path(self.api_version)]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", quote(namespace, safe="")]
@@ -53,7 +56,6 @@ QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
 NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
 JOBS = Resource("batch/v1", "Job", "jobs")
-STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
 
 # Every cluster serves these kinds, so they are known without a request.
@@ -70,7 +72,6 @@ BUILT_IN = {
         NODES,
         NAMESPACES,
         JOBS,
-        STORAGE_CLASSES,
         ACCESS_REVIEWS,
     )
 }

@@ -18,8 +18,6 @@ from platforms.schedulers.kubernetes.api.errors import (
     TRANSIENT,
     UNAUTHORIZED,
     UNDONE,
-    ApiError,
-    Expired,
     TransientError,
     json_object,
     translated_errors,
@@ -28,7 +26,6 @@ from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, Resolv
 
 CONNECT_S = 10.0
 READ_S = 30.0
-GLANCE_S = 5.0  # how long try_get waits
 CHANGE_S = 65.0  # a server ends every request after a minute: its answer is better than our time-out
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a request is repeated
 BUDGET_S = 60.0  # no request is repeated later than this
@@ -41,7 +38,10 @@ T = TypeVar("T")
 
 
 class ResponseStream:
-    """The chunks of an answer as they come. Another thread may call stop(): the stream then ends as if it broke."""
+    """The chunks of an answer as they come.
+
+    Another thread may call stop(): the stream then ends as if it broke.
+    """
 
     def __init__(self, chunks: Iterator[bytes], response: Any) -> None:
         self._chunks = chunks
@@ -59,7 +59,10 @@ class ResponseStream:
 
 
 class Session:
-    """Requests to one cluster. Thread-safe; the kubeconfig is read and the connection made when first needed."""
+    """Requests to one cluster.
+
+    Thread-safe; the kubeconfig is read and the connection made when first needed.
+    """
 
     def __init__(
         self,
@@ -107,17 +110,6 @@ class Session:
 
         return self._repeated(send, TRANSIENT if repeat else UNDONE)
 
-    def try_get(self, path: str) -> dict[str, Any] | None:
-        """Return what lies at a path, or None when there is no answer or an error.
-
-        An extension of the API that is set up badly may answer 401 in the server's place. So a 401 here does not mean
-        that our credentials are wrong.
-        """
-        try:
-            return self._send(self._connected(), "GET", path, GLANCE_S)
-        except (ApiError, Expired, TransientError):
-            return None
-
     def _send(
         self, connection: ClusterConnection, method: str, path: str, limit_s: float, **options: Any
     ) -> dict[str, Any]:
@@ -152,7 +144,10 @@ class Session:
             raise AwayError(f"{self.target.where}: {error.message}") from None
 
     def _repeated(self, send: Callable[[ClusterConnection], T], repeatable: Collection[int]) -> T:
-        """Send until there is an answer. `repeatable`: the statuses after which the request may be sent again."""
+        """Send until there is an answer.
+
+        `repeatable`: the statuses after which the request may be sent again.
+        """
         began_s = self._clock()
         pauses = iter(PAUSES_S)
         was_unauthorized = False
@@ -176,7 +171,10 @@ class Session:
     # --- kubeconfig and login ----------------------------------------------------------------------------------------
 
     def _resolve(self) -> ResolvedTarget:
-        """Read the kubeconfig. The first reading fixes context and namespace: jobs stay where they were submitted."""
+        """Read the kubeconfig.
+
+        The first reading fixes context and namespace: jobs stay where they were submitted.
+        """
         target = kubeconfig.resolve(self._wanted)
         self._target = target
         self._wanted = replace(self._wanted, context=target.context, contexts=(), namespace=target.namespace)

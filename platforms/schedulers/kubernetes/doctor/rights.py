@@ -44,7 +44,6 @@ OPTIONAL = (
 )
 OF_QUEUES = (
     Right("list", "workloads", kueue.GROUP, "no message says why Kueue lets a job wait"),
-    Right("get", "localqueues/pendingworkloads", kueue.VISIBILITY, "no message says at which place a job waits"),
     Right("get", "localqueues", kueue.GROUP, "no message says whether the queue takes jobs"),
 )
 

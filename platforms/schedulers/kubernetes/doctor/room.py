@@ -29,7 +29,7 @@ SIZE_KEYS = "`layouts:` or `kubernetes: {cpu: …, memory: …}`"
 def quota(cluster: ClusterVisit) -> StepResult:
     """Check that the largest job fits into the quotas of the namespace and of its queue.
 
-    What is in use now is no failure: the result only mentions it. What one pod may ask for says the server's dry run.
+    What is in use now does not count. What one pod may ask for says the server's dry run.
     """
     try:
         quotas = cluster.client.list(QUOTAS)[0]
@@ -39,20 +39,15 @@ def quota(cluster: ClusterVisit) -> StepResult:
     limits = list(quota_limits(quotas))
     for queue in queues.values():
         limits += queue_limits(queue)
-    busy: list[str] = []
     for job in cluster.jobs:
         if job.queue in queues:
             _refuse_uncovered(cluster, job, queues[job.queue])
         for limit in limits:
             _refuse_beyond(cluster, job, limit)
-            if _needs(cluster, job, limit.key) > limit.most - limit.used:
-                busy.append(
-                    f"{limit.of}: {limit.used:g} of {limit.most:g} {limit.key} are in use now, a job would wait"
-                )
     if not limits:
         return StepResult("the namespace has no quota")
     owners = ", ".join(dict.fromkeys(limit.of for limit in limits))
-    return StepResult("; ".join([f"every layout fits into {owners}", *dict.fromkeys(busy)]))
+    return StepResult(f"every layout fits into {owners}")
 
 
 def _refuse_uncovered(cluster: ClusterVisit, job: RenderedJob, queue: Object) -> None:

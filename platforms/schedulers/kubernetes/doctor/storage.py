@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from platforms.config.loading import nearest
-from platforms.job import RefusedError
 from platforms.schedulers.doctor_steps import StepResult
 from platforms.schedulers.kubernetes.api.client import ApiError
-from platforms.schedulers.kubernetes.api.resources import CLAIMS, STORAGE_CLASSES, Resource
+from platforms.schedulers.kubernetes.api.resources import CLAIMS
 from platforms.schedulers.kubernetes.doctor.context import ClusterVisit, RenderedJob
-from platforms.schedulers.kubernetes.objects.capacity import amounts
 
 KEYS = "`kubernetes: {volumes: …}`"
 
 
 def storage(cluster: ClusterVisit) -> StepResult:
-    """Check that the claims that pods mount are bound, or that `prepare` can make them."""
+    """Check that the claims that pods mount are there, or that `prepare` can make them.
+
+    A claim that is still pending may be bound with its first pod. If it never is, the job's own reason says why.
+    """
     names = dict.fromkeys(name for job in cluster.jobs for name in _claims(job))
     if not names:
         return StepResult("the pods mount no claim", skipped=True)
@@ -38,8 +39,7 @@ def _claim(cluster: ClusterVisit, name: str) -> str:
             return _missing(cluster, name)
         return f"{name} may not be seen ({error.message})"
     spec = claim.get("spec") or {}
-    status = claim.get("status") or {}
-    phase = status.get("phase", "Pending")
+    phase = (claim.get("status") or {}).get("phase", "Pending")
     if phase == "Lost":
         raise cluster.refusal(f"claim {name} has lost its volume: delete it, or name another one", KEYS)
     modes = spec.get("accessModes") or []
@@ -49,16 +49,7 @@ def _claim(cluster: ClusterVisit, name: str) -> str:
         job = jobs_on_several_nodes[0]
         problem = f"claim {name} is {', '.join(modes)}, and the pods of {job} are on several nodes"
         raise cluster.refusal(problem, "a ReadWriteMany one of `kubernetes: {volumes: …}`")
-    if phase != "Bound" and not _waits_for_pod(cluster, spec.get("storageClassName")):
-        describe = cluster.client.kubectl_command(f"describe pvc {name}")
-        raise RefusedError(f"{cluster.client.where}: claim {name} is {phase}, not Bound: {describe}")
-    parts = [f"{name}: {phase}"]
-    size = amounts(status.get("capacity") or {}).get("storage")
-    if size:
-        parts.append(f"{size / 2**30:.0f}Gi")
-    if phase != "Bound":
-        parts.append("bound with its first pod")
-    return ", ".join([*parts, ", ".join(modes)])
+    return f"{name}: {phase}, {', '.join(modes)}"
 
 
 def _missing(cluster: ClusterVisit, name: str) -> str:
@@ -66,36 +57,15 @@ def _missing(cluster: ClusterVisit, name: str) -> str:
     made_volumes = [volume for volume in platform.kubernetes.volumes if volume.pvc == name and volume.size]
     make = f"`python -m platforms prepare {platform.name}{cluster.visit.more}` makes it"
     if not made_volumes:
-        hint = nearest(name, _names(cluster, CLAIMS) or [])
+        hint = nearest(name, _claim_names(cluster))
         raise cluster.refusal(f"there is no claim {name!r} {hint}: create it, or say its `size:` and {make}", KEYS)
     volume = made_volumes[0]
-    storage_class = volume.storage_class
-    known = _names(cluster, STORAGE_CLASSES)
-    if storage_class is not None and known is not None and storage_class not in known:
-        problem = f"there is no storage class {storage_class!r} {nearest(storage_class, known)}"
-        raise cluster.refusal(problem, KEYS)
     cluster.visit.unmade.append(name)
     return f"{name} is not there yet: {make}, {volume.size}, {volume.access_mode}"
 
 
-def _names(cluster: ClusterVisit, resource: Resource) -> list[str] | None:
-    """List the names of a resource's objects. Returns None when the user may not see them."""
+def _claim_names(cluster: ClusterVisit) -> list[str]:
     try:
-        return [str(listed["metadata"]["name"]) for listed in cluster.client.list(resource)[0]]
+        return [str(claim["metadata"]["name"]) for claim in cluster.client.list(CLAIMS)[0]]
     except ApiError:
-        return None
-
-
-def _waits_for_pod(cluster: ClusterVisit, name: str | None) -> bool:
-    """Tell whether claims of a storage class are bound only when the first pod wants them."""
-    try:
-        classes = cluster.client.list(STORAGE_CLASSES)[0]
-    except ApiError:
-        return True  # the user may not see the class: a claim that waits is no error then
-    for storage_class in classes:
-        if (
-            storage_class["metadata"]["name"] == name
-            and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
-        ):
-            return True
-    return False
+        return []

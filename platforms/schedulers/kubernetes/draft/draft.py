@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
-from platforms.config.draft import Draft, DraftLine, DraftRequest, written
+from platforms.config.draft import DraftLine, DraftRequest, written
 from platforms.config.durations import clock
 from platforms.config.loading import nearest
 from platforms.job import ConfigError
@@ -13,7 +13,7 @@ from platforms.schedulers import machine_draft
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.draft import inventory
-from platforms.schedulers.kubernetes.draft.inventory import Claim, ClusterInventory, Pool, unit_of
+from platforms.schedulers.kubernetes.draft.inventory import ClusterInventory, Pool, unit_of
 from platforms.schedulers.kubernetes.objects.capacity import Taint
 from platforms.schedulers.machine_draft import AMD, HOUR_S, NVIDIA
 
@@ -32,16 +32,14 @@ IMAGES = {
 MOUNT = "/data"
 OUR_CLAIM = "hpc-ml-bench"
 CLAIM_SIZE = "100Gi"  # every data set of the sizes smoke, quick and subset, with room
-SHARED = "ReadWriteMany"
 _FAMILIES = re.compile(r"nvidia|tesla|gtx|rtx", re.IGNORECASE)
 
 
-def draft(request: DraftRequest) -> Draft:
+def draft(request: DraftRequest) -> list[DraftLine]:
     """Ask the cluster that the command line names. Raises BenchError."""
     options = request.options
     target = ClusterTarget(request.path_of("kubeconfig"), options.get("context"), (), options.get("namespace"))
-    cluster = inventory.ask(Client(target))
-    return Draft(cluster.where, lines(cluster, request))
+    return lines(inventory.ask(Client(target)), request)
 
 
 def lines(cluster: ClusterInventory, request: DraftRequest) -> list[DraftLine]:
@@ -58,7 +56,7 @@ def lines(cluster: ClusterInventory, request: DraftRequest) -> list[DraftLine]:
         *_image(pool),
         *_nodes(cluster, pool),
         *_pod_size(cluster, pool),
-        _volume(cluster),
+        _volume(),
     ]
 
 
@@ -217,29 +215,8 @@ def _bytes(amount: float) -> str:
     return f"{int(amount // GIB)}Gi" if amount >= GIB else f"{int(amount // 2**20)}Mi"
 
 
-# --- the volume of the data sets -------------------------------------------------------------------------------------
-
-
-def _volume(cluster: ClusterInventory) -> DraftLine:
-    """A claim of the namespace that many nodes can write, else the one that `prepare` makes."""
-    ours = [claim for claim in cluster.claims if claim.name == OUR_CLAIM]
-    shared = sorted((claim for claim in cluster.claims if SHARED in claim.modes), key=lambda claim: -claim.size)
-    usable = [*ours, *shared]
-    if not usable:
-        origin = "TODO no claim is there that many nodes can write: `prepare` makes this one"
-        origin += "; if the default storage class serves one node at a time, name a `storage_class:`"
-        return _volume_line({"mount": MOUNT, "pvc": OUR_CLAIM, "size": CLAIM_SIZE}, origin)
-    origin = f"claim: {_described(usable[0])}; may data sets be written there?"
-    others = [claim for claim in cluster.claims if claim is not usable[0]]
-    if others:
-        origin += f"; others: {', '.join(map(_described, others[:6]))}"
-    return _volume_line({"mount": MOUNT, "pvc": written(usable[0].name)}, origin)
-
-
-def _described(claim: Claim) -> str:
-    return f"{claim.name} ({claim.size / GIB:.0f}Gi, {', '.join(claim.modes)})"
-
-
-def _volume_line(keys: Mapping[str, str], origin: str) -> DraftLine:
-    volume = ", ".join(f"{key}: {value}" for key, value in keys.items())
-    return DraftLine(("kubernetes", "volumes"), f"[{{{volume}}}]", origin)
+def _volume() -> DraftLine:
+    """The claim that `prepare` makes; a person may name one that is there."""
+    origin = "TODO `prepare` makes this claim; name yours without `size:` if there is one that many nodes can write"
+    volume = f"{{mount: {MOUNT}, pvc: {OUR_CLAIM}, size: {CLAIM_SIZE}}}"
+    return DraftLine(("kubernetes", "volumes"), f"[{volume}]", origin)

@@ -1,4 +1,4 @@
-"""Asks a cluster what it is made of: kinds of nodes, queues and claims."""
+"""Asks a cluster what it is made of: kinds of nodes, and queues."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from platforms.config.cluster_values import quantity_of
 from platforms.config.loading import nearest
 from platforms.config.schema import Unit
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.resources import CLAIMS, NAMESPACES, NODES, Resource
+from platforms.schedulers.kubernetes.api.resources import NAMESPACES, NODES, Resource
 from platforms.schedulers.kubernetes.objects.capacity import ClusterNode, Taint, node_of
 from platforms.schedulers.kubernetes.status import kueue
 
@@ -62,17 +61,8 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A PersistentVolumeClaim of the namespace; `size` in bytes."""
-
-    name: str
-    modes: tuple[str, ...]
-    size: float
-
-
-@dataclass(frozen=True)
 class ClusterInventory:
-    """The nodes, queues and claims of a cluster, as far as the user may see them.
+    """The nodes and queues of a cluster, as far as the user may see them.
 
     Attributes:
         queues: the LocalQueues of the namespace, each with its ClusterQueue.
@@ -86,7 +76,6 @@ class ClusterInventory:
     version: str = ""
     pools: tuple[Pool, ...] = ()
     queues: Mapping[str, str] = field(default_factory=dict)
-    claims: tuple[Claim, ...] = ()
     kueue: str = ""
     ipu_jobs: bool = False
     hidden: Mapping[str, str] = field(default_factory=dict)
@@ -119,7 +108,6 @@ def ask(client: Client) -> ClusterInventory:
     if version:
         for queue in list_visible(client.resource(f"{kueue.GROUP}/{version}", "LocalQueue")):
             queues[_name(queue)] = str(queue["spec"]["clusterQueue"])
-    claims = [claim for claim in list_visible(CLAIMS) if (claim.get("status") or {}).get("phase") != "Lost"]
     return ClusterInventory(
         client.where,
         client.context,
@@ -127,7 +115,6 @@ def ask(client: Client) -> ClusterInventory:
         version=client.version(),
         pools=pools(map(node_of, list_visible(NODES))),
         queues=queues,
-        claims=tuple(map(_claim, claims)),
         kueue=version or "",
         ipu_jobs=bool(client.served_versions(IPU_GROUP)),
         hidden=hidden,
@@ -192,10 +179,3 @@ def _pool(key: tuple[str, str, str, int], members: Sequence[ClusterNode]) -> Poo
 
 def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
-
-
-def _claim(obj: Object) -> Claim:
-    spec = obj.get("spec") or {}
-    status = obj.get("status") or {}
-    size = (status.get("capacity") or spec.get("resources", {}).get("requests") or {}).get("storage", "0")
-    return Claim(_name(obj), tuple(spec.get("accessModes") or ()), quantity_of(size))

@@ -234,15 +234,6 @@ class LogFiles:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each file, with the buffers, by its path within the folder."""
-        with self.lock:
-            sizes = dict(self._sizes)
-            for name, chunks in self._buffers.items():
-                sizes[name] = sizes.get(name, 0) + sum(map(len, chunks))
-            return sizes
-
     def read(self, offset: int, limit: int) -> bytes:
         """Return bytes of the merged log."""
         with self.lock:

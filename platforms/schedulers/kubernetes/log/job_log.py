@@ -86,11 +86,6 @@ class JobLog:
             with contextlib.suppress(RefusedError):
                 self._files.flush()
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes by file: `log`, `logs/<pod>.log`."""
-        return self._files.sizes
-
     def read(self, offset: int, limit: int = CHUNK) -> bytes:
         """Return the next bytes of FOLDER/log. Raises RefusedError when it cannot be written or read."""
         self._flush_if_due()

@@ -63,19 +63,13 @@ class ClusterNode:
 class Limit:
     """The most of one resource that may be requested.
 
-    `key` is the name that Kubernetes gives it, as in `requests.cpu`. `used` is the amount that is taken. `of` names the
-    object that sets the limit, as in `ResourceQuota team`.
+    `key` is the name that Kubernetes gives it, as in `requests.cpu`. `of` names the object that sets the limit, as in
+    `ResourceQuota team`.
     """
 
     key: str
     most: float
     of: str
-    used: float = 0.0
-
-    @property
-    def resource(self) -> str:
-        """The resource without the prefix of its key: `cpu` for `requests.cpu` and `limits.cpu`."""
-        return self.key.removeprefix("requests.").removeprefix("limits.")
 
 
 @dataclass(frozen=True)
@@ -198,9 +192,8 @@ def quota_limits(quotas: Iterable[Object]) -> tuple[Limit, ...]:
         if spec.get("scopeSelector") or {"NotTerminating", "BestEffort"} & set(spec.get("scopes") or ()):
             continue
         hard = amounts(status.get("hard") or spec.get("hard") or {})
-        used = amounts(status.get("used") or {})
         for key, most in hard.items():
-            limits.append(Limit(key, most, f"ResourceQuota {quota['metadata']['name']}", used.get(key, 0.0)))
+            limits.append(Limit(key, most, f"ResourceQuota {quota['metadata']['name']}"))
     return tuple(limits)
 
 

@@ -161,43 +161,14 @@ def _held_back(job: JobView) -> Finding | None:
         return Finding(State.PREEMPTED, f"its pods were taken away after they had run, and it was queued again: {why}")
     if not suspended or any(pod.has_run for pod in job.live_pods):
         return None
-    silent = _kueue_is_silent(job)
     if workload is not None and kueue.admitted(workload):
-        return Finding(State.STARTING, silent or "admitted by Kueue")
-    if silent:
-        return Finding(State.QUEUED, silent)
+        return Finding(State.STARTING, "admitted by Kueue")
     if workload is not None:
         return kueue.admission(workload).after_patience(job.observation.waited_s)
     queue = kueue.queue_of(job.root)
     if queue:
         return Finding(State.QUEUED, f"Kueue (queue {queue}) has not let it start yet")
     return Finding(State.QUEUED, "suspended: it waits until a user or a controller resumes it")
-
-
-def _kueue_is_silent(job: JobView) -> str:
-    """Name a Kueue that has not done its next step with a suspended job for a long time; "" for one that acts."""
-    seen = job.observation
-    workload = seen.workload
-    queue = kueue.queue_of(job.root)
-    if workload is None and queue and seen.without_workload:
-        step = "has made no Workload of it"
-        otherwise = "; or it does not serve this namespace"
-    elif workload is None:
-        return ""
-    elif kueue.admitted(workload):
-        step = "has admitted it and not resumed it"
-        otherwise = ""
-    elif not kueue.was_looked_at(workload) and seen.position in (None, 1):
-        step = "has said nothing of it"
-        otherwise = (
-            "; or the queue lacks a resource that it requests (doctor says so), or other jobs block a strict queue"
-        )
-    else:
-        return ""
-    if not job.has_lasted(step, SILENT_S):
-        return ""
-    look = f"see whether its controller runs: {seen.look_at_kueue}"
-    return f"Kueue (queue {queue}) {step} for {SILENT_S:g} s: {look}{otherwise}"
 
 
 def _lost_its_pods(job: JobView, suspended: bool) -> bool:
@@ -351,7 +322,6 @@ def _status(job: JobView, found: Finding) -> Status:
         ended_s=None if live else max(ended, default=None),
         events=events.latest_distinct(job.events),
         last_word=_termination_message(counted),
-        position=job.observation.position if live else None,
     )
 
 

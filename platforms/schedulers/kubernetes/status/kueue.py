@@ -13,7 +13,6 @@ from platforms.schedulers.kubernetes.objects.fields import (
     dig,
     items,
     label,
-    number,
     text,
     uid,
 )
@@ -21,8 +20,6 @@ from platforms.schedulers.kubernetes.status import reasons
 from platforms.schedulers.kubernetes.status.reasons import Finding, reason_and_message
 
 GROUP = "kueue.x-k8s.io"
-NAMESPACE = "kueue-system"  # in which Kueue runs, unless a site has installed it elsewhere
-VISIBILITY = f"visibility.{GROUP}"  # an API extension in which Kueue tells the order of its queues
 JOB_UID = "kueue.x-k8s.io/job-uid"
 VERSIONS = ("v1beta2", "v1beta1")
 
@@ -61,26 +58,6 @@ def by_owner(workloads: Iterable[Object]) -> dict[str, Object]:
 def owner_key(root: Object) -> str:
     """The key of an object's Workload in `by_owner`."""
     return uid(root) or f"{text(root, 'kind')}/{text(root, 'metadata', 'name')}"
-
-
-def pending(workload: Object) -> bool:
-    """True if it waits in a queue: Kueue has reserved no quota for it, and may still do so."""
-    if _has(workload, "QuotaReserved") or _has(workload, "Finished"):
-        return False
-    return bool(text(workload, "spec", "queueName")) and dig(workload, "spec", "active") is not False
-
-
-def positions(summary: Object) -> dict[str, int]:
-    """Read a PendingWorkloadsSummary: the place of each Workload by name, 1 being the next.
-
-    The places are among all Workloads that wait for the same quota, whichever LocalQueue they name.
-    """
-    places = {}
-    for workload in items(summary, "items"):
-        before = number(workload, "positionInClusterQueue")
-        if before is not None:
-            places[text(workload, "metadata", "name")] = before + 1
-    return places
 
 
 def admitted(workload: Object) -> bool:
@@ -153,11 +130,6 @@ def admission(workload: Object) -> Finding:
     if reserved is not None:
         return Finding(State.QUEUED, f"{kueue}: quota is reserved")
     return Finding(State.QUEUED, f"{kueue}: has not looked at it yet")
-
-
-def was_looked_at(workload: Object) -> bool:
-    """True if Kueue's scheduler has said anything of it."""
-    return "QuotaReserved" in conditions(workload) or bool(items(workload, "status", "admissionChecks"))
 
 
 def _has(workload: Object, condition: str) -> bool:

@@ -26,14 +26,11 @@ class Observation:
     gone_root:     the root that has vanished, as it was seen last
     saw_deletion:  that is surely the state in which it was deleted
     workload:      Kueue's Workload of the job
-    without_workload: it has none, although Workloads could be listed
-    look_at_kueue: the command that shows whether Kueue's controller runs
     events:        the events about any of these objects, in any order
     nodes:         the nodes of its pods by name, as far as we may see them
     histories:     what earlier observations of its pods showed, by uid
     waited_s:      gives for how many seconds the condition of a name has been true without a break
     start_limit_s: how long its pods may take to start once they have a node
-    position:      the place of the workload in its queue, if Kueue tells it
     """
 
     root: Object | None
@@ -42,14 +39,11 @@ class Observation:
     gone_root: Object | None = None
     saw_deletion: bool = False
     workload: Object | None = None
-    without_workload: bool = False
-    look_at_kueue: str = "kubectl --namespace kueue-system get pods"
     events: tuple[Object, ...] = ()
     nodes: Mapping[str, Object] = field(default_factory=dict)
     histories: Mapping[str, PodHistory] = field(default_factory=dict)
     waited_s: Callable[[str], float] = lambda name: 0.0
     start_limit_s: float | None = None
-    position: int | None = None
 
 
 @dataclass(frozen=True)
