@@ -162,7 +162,7 @@ def stable(text: str) -> str:
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{4}", "RUN", text)
     text = re.sub(r"-k[a-z2-7]{7}", "-JOB", text)
     text = re.sub(r"[\d.]+(e-\d+)?( ms| s|s\b)", "SECONDS", text)
-    text = re.sub(r"[\d.]+e-\d\d", "SMALL", text)
+    text = re.sub(r"[\d.]+e-\d\d|0\.000\d+", "SMALL", text)  # device-hours of jobs of seconds
     return re.sub(r"[ =─-]+", " ", text)
 
 
