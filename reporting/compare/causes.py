@@ -19,6 +19,8 @@ MOST_IN_SENTENCE = 4
 FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
 """What explains most changes. The others follow in the order of their names."""
 MOST_VALUES = 3
+# Of runs with no more provenance than this, the sentence names it: a driver of which nothing is recorded may differ.
+LITTLE = 6
 GROUP = "group"
 """Provenance that says whether a session measured the nodes as treated or as control nodes. It is no cause."""
 HASH = re.compile(r"(?=\d*[a-f])([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")  # a date has no letter
@@ -93,6 +95,8 @@ class Causes:
             return "nothing that is recorded has changed for half of these tests"
         if not self.same:
             return "no provenance is recorded"
+        if len(self.same) <= LITTLE:
+            return f"nothing that is recorded has changed (recorded: {', '.join(self.same)})"
         return "nothing that is recorded has changed"
 
 

@@ -42,11 +42,11 @@ def test_a_device_that_does_not_say_where_it_is_says_why() -> None:
     ("before", "after", "said"),
     [
         ({"nodes": "n01,n02"}, {"nodes": "n03"}, "changed: nodes n01, n02 -> n03"),
-        ({"nodes": "n01,n02"}, {"nodes": "n02,n03"}, "nothing that is recorded has changed"),
+        ({"nodes": "n01,n02"}, {"nodes": "n02,n03"}, "nothing that is recorded has changed (recorded: nodes)"),
         (
             {"nodes": "n01", "commit": COMMIT, "command": "app"},
             {"nodes": "n01", "commit": COMMIT, "command": "app"},
-            "nothing that is recorded has changed",
+            "nothing that is recorded has changed (recorded: command, commit, nodes)",
         ),
         (dict.fromkeys("abcdefg", "1"), dict.fromkeys("abcdefg", "1"), "nothing that is recorded has changed"),
         ({"driver": "1"}, {}, "changed: driver 1 -> not recorded"),
