@@ -180,7 +180,7 @@ def test_a_node_that_only_its_visits_show_as_slow_is_told_too():
 def test_a_change_without_any_recorded_cause_says_so():
     runs = [*calm(30), *slower(30, 7, provenance={"driver": "570.124", "nodes": "n01"})]
     why = report_of(runs).incidents[0].why
-    assert why == "nothing that is recorded has changed"
+    assert why == "nothing that is recorded has changed (recorded: driver, nodes)"
 
 
 def test_an_acknowledged_loss_is_amber_with_its_ticket():
