@@ -132,6 +132,11 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
         raise RefusedError(
             f"{PREFIX}RUNS: there is no folder {runs}: is its file system mounted? (mkdir -p {runs} makes it)"
         )
+    branch: str | None = history
+    folder = project / ".bench/history"
+    if shared:
+        branch = None
+        folder = Path(history)
     size = given.get("SIZE", "default")
     wait = given.get("WAIT", "5m")
     return BenchJob(
@@ -144,8 +149,8 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
         size=None if size == "default" else size,
         wait_s=0.0 if wait == "0" else seconds_of(wait),
         gate=given.get("GATE", "on"),
-        history=Path(history) if shared else project / ".bench/history",
-        branch=None if shared else history,
+        history=folder,
+        branch=branch,
         runs=runs,
         carries_runs="RUNS" not in given,
         run=given.get("RUN"),

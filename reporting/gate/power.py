@@ -72,11 +72,6 @@ class Sight:
             return None
         return max(self.least_losses[wanted - 1], LEAST_LOSS)
 
-    @property
-    def too_loud(self) -> str:
-        """What is said of a series whose `loss` is None."""
-        return f"too loud: it is red {100 * self.red_without_loss:.0f} times of 100 without any change"
-
 
 @dataclass(frozen=True)
 class _Limits:

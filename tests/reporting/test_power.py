@@ -121,7 +121,6 @@ def test_what_is_red_without_a_loss_is_not_counted_as_found():
     assert loud.loss(0.5) == 0.05
     assert loud.loss() == 0.07
     assert loud.loss(0.81) is None
-    assert loud.too_loud == "too loud: it is red 20 times of 100 without any change"
     assert Sight(1, (0.0, 0.0001), 0.0, 0.0).loss(0.5) == LEAST_LOSS
 
 
