@@ -1,7 +1,9 @@
 # make bench   train the benchmarks on this machine and show how fast it is
 #              (make bench BENCHMARKS=cosmoflow SIZE=smoke: only that one, in seconds)
 # make test    the suite's own tests (no cluster needed; WORKERS=3 runs fewer of them at a time)
-# Both set up everything they need in .venv on first use and reuse it afterwards.
+# make quick   those of them that start no process and train nothing
+# make test-nightly    those that take too long for every change
+# Each sets up everything it needs in .venv on first use and reuses it afterwards.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -23,7 +25,11 @@ WORKERS ?= 6
 # a test that takes longer (with its fixtures) is stopped and fails; @pytest.mark.timeout(SECONDS) gives it more time
 HANGS := --timeout=300 --timeout-method=signal
 
-.PHONY: bench test lint check-host check-torch data clean help
+# the slowest tests are named at the end, and build/ keeps how long each one took
+TESTS = $(RUN) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(HANGS) --durations=25 \
+  --durations-min=1 --junitxml=build/$@.xml
+
+.PHONY: bench test quick test-nightly lint check-host check-torch data clean help
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -35,7 +41,13 @@ data: $(VENV)/bench.stamp
 	  $(RUN) -m models data $$benchmark --size $(SIZE) --data-dir $(DATA)/$$benchmark-$(SIZE) || exit; done
 
 test: $(VENV)/test.stamp
-	$(RUN) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(HANGS) $(ARGS)
+	$(TESTS) -m "not nightly" $(ARGS)
+
+quick: $(VENV)/test.stamp
+	$(TESTS) -m "not slow" $(ARGS)
+
+test-nightly: $(VENV)/test.stamp
+	$(TESTS) -m nightly $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .

@@ -23,7 +23,7 @@ from tests.clusters.slurm_slots import slot
 from tests.kubernetes_scenarios.stage import Stage, fake_stage, real_stage
 from tests.programs import pytest_terminal_summary as pytest_terminal_summary
 
-pytest_plugins = ["pytester", "tests.crashed_workers"]
+pytest_plugins = ["pytester", "tests.crashed_workers", "tests.sets"]
 
 # A shell starts what stands before a & with SIGINT ignored, and every process inherits that. The sessions that tests
 # start and interrupt would never end.

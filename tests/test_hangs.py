@@ -28,6 +28,7 @@ def test_last(): pass
 """
 
 
+@pytest.mark.slow
 def test_tests_that_hang_or_end_their_worker_are_named_and_all_others_run(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

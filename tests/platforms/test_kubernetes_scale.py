@@ -123,7 +123,7 @@ def test_only_create_delete_and_log_requests_grow_with_the_jobs(kube: Kube, tmp_
         rounds = 1 + session.seconds  # a session of less than a second has a round, too
         assert asked.total() <= 8 + 5 * rounds, (asked, session.seconds)
         assert not kube.store.list("jobs")[0]
-        gone = time.monotonic() + PATIENCE_S  # a pod goes after its Job: the cluster removes it, and does so when it has time
+        gone = time.monotonic() + PATIENCE_S  # the cluster removes a Job's pods some time after the Job
         while kube.store.list("pods")[0]:
             assert time.monotonic() < gone
             time.sleep(0.1)

@@ -1,0 +1,93 @@
+"""Three sets of the suite's own tests: `make quick`, `make test` and `make test-nightly`.
+
+A test marked `slow` starts an interpreter, trains or waits; `make quick` leaves it out. A test marked `nightly` asks
+once more, and more thoroughly, what a test of `make test` has asked. It runs at night, and before a change lands that
+touches what its mark names.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MARKS = (
+    "slow: starts an interpreter, trains or waits; `make quick` leaves it out",
+    "nightly(*paths): runs in `make test-nightly`, and where a change touches its file or one of these paths",
+)
+ALWAYS_SLOW = ("real_slurm", "real_ssh", "live_k8s", "nightly")
+
+running: pytest.Item | None = None
+"""The test that runs now, with its fixtures."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sets of the suite's own tests")
+    group.addoption("--changed-since", metavar="COMMIT", help="of the nightly tests, only those that a change touches")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+    sys.addaudithook(_refuse_interpreters)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before pytest's own `-m`, which then finds these marks."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ALWAYS_SLOW):
+            item.add_marker("slow")
+    commit: str | None = config.getoption("--changed-since")
+    if commit is None:
+        return
+    changed = _changed_since(commit)
+    chosen = [item for item in items if not item.get_closest_marker("nightly") or _is_touched(item, changed)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A change that touches nothing of the nightly tests is no mistake."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--changed-since"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global running
+    outer = running  # a test may run a session of its own in this process
+    running = item
+    try:
+        return (yield)
+    finally:
+        running = outer
+
+
+def _refuse_interpreters(event: str, arguments: tuple[object, ...]) -> None:
+    """An unmarked test that starts a Python fails: a start takes .2 s, and one with torch 2 s."""
+    if event != "subprocess.Popen" or running is None or running.get_closest_marker("slow"):
+        return
+    words = arguments[1]
+    program = words[0] if isinstance(words, list | tuple) and words else arguments[0]
+    if Path(str(program)).name.startswith("python"):
+        raise RuntimeError(f"{running.nodeid} starts an interpreter, so it needs @pytest.mark.slow")
+
+
+def _changed_since(commit: str) -> list[str]:
+    """The files, as paths from the root, that differ from this commit or are new."""
+    command = ["git", "-C", str(ROOT), "diff", "--name-only", commit, "--"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise pytest.UsageError(f"--changed-since {commit}: {answer.stderr.strip()}")
+    return answer.stdout.splitlines()
+
+
+def _is_touched(item: pytest.Item, changed: list[str]) -> bool:
+    named = [str(path) for mark in item.iter_markers("nightly") for path in mark.args]
+    own = item.path.relative_to(ROOT).as_posix()
+    return any(path == own or any(Path(path).is_relative_to(name) for name in named) for path in changed)
