@@ -1,6 +1,6 @@
 """Exports a site, starts a real Prometheus with the files, and asks it everything that the dashboard asks.
 
-    python benchmarks/report_year.py FOLDER
+    python -m tests.reporting.report_year FOLDER
     python benchmarks/exports_in_prometheus.py FOLDER [--million]
 
 It needs `prometheus` and `promtool`. It prints sizes and times, how many samples were written and how many the blocks

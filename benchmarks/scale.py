@@ -30,13 +30,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.simulated import Clock, Instant, Simulated
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, job_name, run_label
 from platforms.rundir.session_history import DONE
 from platforms.rundir.session_journal import Journal
 from platforms.runner import Job, Runner
 from platforms.runner.workers import InlinePool, WorkerPool
+from tests.simulated import Clock, Instant, Simulated
 
 ROOT = Path(__file__).resolve().parents[1]
 POLL_S = 10.0
@@ -128,7 +128,7 @@ def counted_fsyncs() -> Iterator[Counter[str]]:
 
 CONFTEST = """from platforms.schedulers import SCHEDULERS
 
-SCHEDULERS["prompt"] = "benchmarks.simulated:PromptBackend"
+SCHEDULERS["prompt"] = "tests.simulated:PromptBackend"
 """
 TESTS = """
 import pytest

@@ -1,6 +1,6 @@
 """What a history in a branch costs: each night of a year is pushed, then the branch is pulled and cloned.
 
-    python benchmarks/report_year.py YEAR
+    python -m tests.reporting.report_year YEAR
     python benchmarks/shared_history.py YEAR
 
 The second command reads YEAR/history. It works in a temporary folder, with a bare repository as the server, which git

@@ -11,8 +11,8 @@ from types import FrameType
 import pytest
 
 from benchmarks.scale import POLL_S, Session, counted_fsyncs
-from benchmarks.simulated import QUEUE_S, Clock, Simulated
 from platforms.job import JobSpec, State, Status, Submitted
+from tests.simulated import QUEUE_S, Clock, Simulated
 
 PLATFORMS, MAX_RUNNING = 3, 4
 
