@@ -1,4 +1,4 @@
-"""What many jobs cost: benchmarks/scale.py at a small size, where nothing is timed and everything is counted."""
+"""What many jobs cost the runner: nothing is timed and everything is counted (benchmarks/scale.py measures more)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from types import FrameType
 
 import pytest
 
-from benchmarks.scale import POLL_S, Session, counted_fsyncs
 from platforms.job import JobSpec, State, Status, Submitted
-from tests.simulated import QUEUE_S, Clock, Simulated
+from tests.simulated import POLL_S, QUEUE_S, Clock, Session, Simulated, counted_fsyncs
 
 PLATFORMS, MAX_RUNNING = 3, 4
 
