@@ -118,8 +118,9 @@ class Sshd:
         _signal([*self._listener(), *self.sessions()], signal.SIGCONT)
 
     def sessions(self) -> list[int]:
-        """The processes of its connections, what they run excluded."""
-        return [child for parent in self._listener() for child in _children(parent)]
+        """The processes of its connections, what they run excluded: two each where somebody else than root logs in."""
+        first = [child for parent in self._listener() for child in _children(parent)]
+        return [*first, *(child for parent in first for child in _children(parent) if _is_sshd(child))]
 
     def _listener(self) -> list[int]:
         return [] if self._pid is None else [self._pid]
@@ -177,6 +178,13 @@ def _children(parent: int) -> Iterator[int]:
             continue
         if int(fields[1]) == parent and fields[0] != "Z":
             yield int(entry.parent.name)
+
+
+def _is_sshd(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith("sshd")
+    except OSError:
+        return False
 
 
 def _signal(pids: Sequence[int], number: int) -> None:

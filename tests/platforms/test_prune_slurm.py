@@ -114,7 +114,7 @@ def test_folders_of_jobs_that_slurm_no_longer_knows_go(
         "long-ago": {"ended": False, "days": 181},
         "pending": {"ended": False},
         "resumed": {},
-        **dict.fromkeys(others, {}),
+        **{kind: {} for kind in others},
     }.items():
         place.folder(kind, **settings)  # type: ignore[arg-type]
     (place.folder("linking") / "out").symlink_to(outside)
