@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.clusters.ports import LOOPBACK, reserved_port
 from tests.programs import find, require
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 PASSPHRASE = "correct horse"
 INSTALL = "apt-get install openssh-server openssh-client"
 
@@ -118,9 +118,14 @@ class Sshd:
         _signal([*self._listener(), *self.sessions()], signal.SIGCONT)
 
     def sessions(self) -> list[int]:
-        """The processes of its connections, what they run excluded: two each where somebody else than root logs in."""
-        first = [child for parent in self._listener() for child in _children(parent)]
-        return [*first, *(child for parent in first for child in _children(parent) if _is_sshd(child))]
+        """The processes of its connections, of which each may have several, what they run excluded."""
+        found: list[int] = []
+        parents = self._listener()
+        while parents:
+            children = list(_sshd_children(parents.pop()))
+            found += children
+            parents += children
+        return found
 
     def _listener(self) -> list[int]:
         return [] if self._pid is None else [self._pid]
@@ -170,21 +175,15 @@ def _host(name: str, port: int) -> str:
     return f"Host {name}\n    HostName {LOOPBACK}\n    Port {port}\n"
 
 
-def _children(parent: int) -> Iterator[int]:
+def _sshd_children(parent: int) -> Iterator[int]:
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = entry.read_text().rpartition(")")[2].split()
+            head, _, tail = entry.read_text().rpartition(")")
         except OSError:
             continue
-        if int(fields[1]) == parent and fields[0] != "Z":
+        state, ppid = tail.split()[:2]
+        if int(ppid) == parent and state != "Z" and head.partition("(")[2].startswith("sshd"):
             yield int(entry.parent.name)
-
-
-def _is_sshd(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().startswith("sshd")
-    except OSError:
-        return False
 
 
 def _signal(pids: Sequence[int], number: int) -> None:
