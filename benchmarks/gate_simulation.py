@@ -1,6 +1,6 @@
 """What the gate finds and how often it cries for nothing, beside other rules on the same simulated series.
 
-    python benchmarks/gate_simulation.py [--series 4000] [--otava PYTHON] [--otava-series 150] [--seed 1]
+    python benchmarks/gate_simulation.py [--series 4000] [--seed 1]
 
 A series has 170 nights: 20 for the pin and 150 that are judged. A night's value is 1 + noise, and 3 % of the nights are
 outliers of -4 to -12 %. Node effects are those of eight nodes; each run is on one of them, by chance.
@@ -13,8 +13,6 @@ outliers of -4 to -12 %. Node effects are those of eight nodes; each run is on o
 The gate confirms a step with a second run, drawn independently. "Gate, no repeats" is the gate where nothing can be
 repeated: a step is red from -10 % on, or if the night before had one, too. Both have the limits of a site with few
 tests. What they do through a whole loss and its repair is in benchmarks/gate_life.py.
-`--otava` names a Python that can import apache-otava (pip install apache-otava==0.8.0). Otava is slow, so it judges
-fewer series. It sees the nights so far, and is red if it finds a change for the worse in the last 14 of them.
 
 Prints Markdown, with 95 % intervals. Exit code 1: a target is missed, or another rule is better in both.
 """
@@ -22,9 +20,7 @@ Prints Markdown, with 95 % intervals. Exit code 1: a target is missed, or anothe
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +42,6 @@ FIRST_LOSS, LAST_LOSS = 30, 159
 LOSSES = (0.02, 0.03, 0.04, 0.06, 0.10)
 WITHIN = 6
 SOON = 2
-OTAVA_NIGHTS = 14
 KINDS = (
     Kind(0.015),
     Kind(0.03),
@@ -65,7 +60,6 @@ RULES: Mapping[str, Judge] = {
     "pytest-benchmark, 5 % of the last": lambda values, repeats: gate_rules.last_saved(values),
     "pytest-benchmark, 5 % of the first": lambda values, repeats: gate_rules.first_saved(values),
 }
-OTAVA = "apache-otava"
 
 
 @dataclass(frozen=True)
@@ -152,38 +146,6 @@ def results(kind: Kind, series: int, seed: int) -> dict[str, Result]:
     return {name: Result(nights(red), share(red.any(axis=1)), found[name], soon[name]) for name, red in quiet.items()}
 
 
-class Otava:
-    """apache-otava in a process of its own."""
-
-    def __init__(self, python: str) -> None:
-        self._python = python
-
-    def red(self, values: Floats, asked: Any) -> Flags:
-        """Which of the asked nights of each series are red; the others are not."""
-        question = {"series": values.tolist(), "nights": asked.tolist(), "since": OTAVA_NIGHTS}
-        worker = [self._python, str(Path(__file__).with_name("otava_nights.py"))]
-        done = subprocess.run(worker, input=json.dumps(question), capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"{self._python} cannot run apache-otava:\n{done.stderr[-500:]}")
-        red = np.zeros(values.shape, dtype=bool)
-        np.put_along_axis(red, asked, np.array(json.loads(done.stdout)), axis=1)
-        return red
-
-    def result(self, kind: Kind, series: int, seed: int) -> Result:
-        """It is asked about every third of the quiet nights, since neighbouring answers hardly differ."""
-        generator = np.random.default_rng(seed)
-        values, _ = without_loss(kind, series, generator)
-        asked = np.tile(np.arange(PIN_RUNS, NIGHTS, 3), (series, 1))
-        quiet = self.red(values, asked)[:, PIN_RUNS::3]
-        found = {}
-        for loss in LOSSES:
-            lost = with_loss(kind, loss, series, generator)
-            red = self.red(lost.values, lost.start[:, None] + np.arange(-1, WITHIN))
-            found[loss] = lost.found(red, WITHIN)
-            soon = lost.found(red, SOON)
-        return Result(nights(quiet), share(quiet.any(axis=1)), found, soon)
-
-
 def table(kind: Kind, rules: Mapping[str, Result]) -> Iterator[str]:
     losses = " | ".join(f"-{100 * loss:.0f} %" for loss in LOSSES)
     yield f"\n{kind}, with outliers; in per cent\n"
@@ -220,8 +182,6 @@ def better(rules: Mapping[str, Result]) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=4000)
-    parser.add_argument("--otava", metavar="PYTHON", help="of an environment with apache-otava")
-    parser.add_argument("--otava-series", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     began = time.monotonic()
@@ -229,14 +189,8 @@ def main() -> int:
     print(
         f"{options.series} series of {NIGHTS} nights for each figure, seed {options.seed}; 95 % intervals in brackets"
     )
-    if options.otava:
-        print(f"apache-otava: {options.otava_series} series for each figure")
-    else:
-        print("apache-otava is left out: name a Python that has it with --otava")
     for kind in KINDS:
         rules = results(kind, options.series, options.seed)
-        if options.otava:
-            rules[OTAVA] = Otava(options.otava).result(kind, options.otava_series, options.seed)
         print("\n".join(table(kind, rules)), end="\n\n")
         for promise, holds in targets(kind, rules[GATE]):
             print(f"- {'holds' if holds else 'MISSED'}: {promise}")

@@ -2,8 +2,8 @@
 
     python benchmarks/report_page.py [FOLDER] [--launches 5]
 
-FOLDER is a site that benchmarks/report_year.py has made; without it one is made in a temporary folder: 365 nights of
-ten platforms, six tests each.
+FOLDER is a site that tests/reporting/report_year.py has made; without it one is made in a temporary folder: 365 nights
+of ten platforms, six tests each.
 
 - Making it: `python -m reporting html` in a process of its own, all of its imports included.
 - Interactive: from the start of the navigation until the page has loaded, its script has run and the next frame is
@@ -27,8 +27,8 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.report_year import make_year
 from tests import browser
+from tests.reporting.report_year import make_year
 
 ROOT = Path(__file__).resolve().parents[1]
 LAST = datetime.date(2026, 11, 22)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.programs import require
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,17 +36,15 @@ def test_last(): pass
 def test_tests_that_hang_or_end_their_worker_are_named_and_all_others_run(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+    require("make", install="apt-get install make")
+    for variable in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS", "MAKEFLAGS", "MAKELEVEL", "ARGS"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makepyfile(test_bad=BAD, test_good="def test_1(): pass\ndef test_2(): pass")
-    makefile = (ROOT / "Makefile").read_text()
-    options = re.search(r"-n \$\(WORKERS\) (.*) \$\(HANGS\)", makefile, re.MULTILINE)
-    hangs = re.search(r"^HANGS := (.*)", makefile, re.MULTILINE)
-    assert options is not None
-    assert hangs is not None
-    words = [*options[1].split(), *re.sub(r"--timeout=\d+", "--timeout=1", hangs[1]).split()]
-    result = pytester.runpytest_subprocess("-p", "tests.crashed_workers", "-n", "2", *words, timeout=120)
+    shown = subprocess.run(["make", "-n", "test", "WORKERS=2"], cwd=ROOT, capture_output=True, text=True, check=True)
+    words = shlex.split(shown.stdout.replace("\\\n", "").splitlines()[-1])
+    words = [re.sub(r"^--timeout=\d+$", "--timeout=1", word) for word in words[words.index("tests") + 1 :]]
+    result = pytester.runpytest_subprocess("-p", "tests.crashed_workers", *words, timeout=120)
     assert result.parseoutcomes() == {"passed": 6, "failed": 3, "errors": 1}
     result.stdout.fnmatch_lines_random(
         [
@@ -52,3 +54,5 @@ def test_tests_that_hang_or_end_their_worker_are_named_and_all_others_run(
             "ERROR test_bad.py::test_whose_fixture_hangs*Timeout*",
         ]
     )
+    (cases,) = re.findall(r'<testsuite [^>]*tests="(\d+)"', (pytester.path / "build/test.xml").read_text())
+    assert cases == "10"

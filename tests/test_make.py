@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import require
+
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
 def make(tmp_path: Path, *words: str, command: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run make with a PATH that has a `command` of our own first and none of the machine's schedulers."""
+    require("make", install="apt-get install make")
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
     for tool in ("sh", "echo", "make", "sed", "test"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import sets
+from tests.programs import require
 
 ROOT = Path(__file__).resolve().parents[1]
 MINE = """
@@ -57,6 +58,7 @@ def test_each_set_has_its_tests(mine: pytest.Pytester, target: str, tests: list[
 
 
 def git(folder: Path, *words: str) -> None:
+    require("git", install="apt-get install git")
     subprocess.run(["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,6 +77,7 @@ def files(folder: Path, port: int, accounting: bool, settings: Mapping[str, str]
         folder / "gres.conf": gres_conf(folder),
         # slurmd 22.05 looks for cgroups whatever it is told to use, and its automatic choice dies in a container
         folder / "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        folder / "task_prolog": "#!/bin/sh\necho export PATH=/usr/local/bin:/usr/bin:/bin\n",
     }
     if accounting:
         texts[folder / "slurmdbd.conf"] = slurmdbd_conf(folder, port)
@@ -119,6 +121,8 @@ def places(folder: Path, port: int) -> dict[str, object]:
         "SlurmdPidFile": folder / "slurmd@%n.pid",
         "SlurmctldLogFile": folder / "log/slurmctld.log",
         "SlurmdLogFile": folder / "log/slurmd@%n.log",
+        # slurmd gives a job that brings no environment that of a login, for which it must be root; else it has no PATH
+        "TaskProlog": "" if os.geteuid() == 0 else folder / "task_prolog",
     }
 
 

@@ -38,6 +38,7 @@ def prepare(folder: Path, files: Mapping[Path, str]) -> None:
             (folder / name).symlink_to("/dev/null")
     for path, text in files.items():
         write_private(path, text.encode())
+    (folder / "task_prolog").chmod(0o700)
     if not (folder / "munge.key").exists():
         write_private(folder / "munge.key", os.urandom(128))
 

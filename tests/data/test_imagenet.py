@@ -147,9 +147,12 @@ ODD = {
     "a line": lambda: encoded(photo(3, size=(700, 1))),
     "a column": lambda: encoded(photo(3, size=(1, 700))),
 }
+needs_simplejpeg = pytest.mark.skipif(
+    bool(jpeg.simplejpeg_problem()), reason="simplejpeg is not installed (pip install simplejpeg)"
+)
 DECODERS = [
     "pillow",
-    pytest.param("simplejpeg", marks=pytest.mark.skipif(bool(jpeg.simplejpeg_problem()), reason="no simplejpeg")),
+    pytest.param("simplejpeg", marks=needs_simplejpeg),
 ]
 
 
@@ -203,7 +206,7 @@ def test_no_file_stays_open(folder):
 # --- the two decoders, the three kinds of pixel operations -----------------------------------------------------------
 
 
-@pytest.mark.skipif(bool(jpeg.simplejpeg_problem()), reason="no simplejpeg")
+@needs_simplejpeg
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}])
 def test_simplejpeg_decodes_to_the_same_bits_as_pillow(tmp_path, options):
     put(tmp_path, "n00000000/a.JPEG", encoded(photo(5, size=(500, 333)), **options))
@@ -253,7 +256,9 @@ print("identical")
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed (pip install torchvision)"
+)
 def test_torchvision_and_pillow_give_the_same_bits(folder):
     for number in range(4):
         put(folder, f"n00000000/n_{100 + number}.JPEG", encoded(photo(number, size=(500 - number, 333 + 55 * number))))

@@ -66,7 +66,7 @@ def test_the_pandas_snippets_of_a_page_run(page: Path, centre: Path, monkeypatch
     if not snippets:
         return
     if importlib.util.find_spec("pandas") is None:
-        pytest.skip("pandas is not installed")
+        pytest.skip("pandas is not installed (pip install pandas)")
     monkeypatch.chdir(centre)
     for words in re.findall(r"^    (python -m reporting .+ -o runs\.csv)", page.read_text(encoding="utf-8"), re.M):
         (command,) = commands_of(Block(page.name, 1, "sh", words))

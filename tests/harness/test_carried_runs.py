@@ -16,6 +16,7 @@ from reporting.__main__ import main
 from reporting.history import reader
 from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
+from tests.programs import require
 from tests.waiting import until
 
 RUN = "nightly"
@@ -40,6 +41,7 @@ class Clones:
         self.marks = tmp_path / "marks"
         self.marks.mkdir()
         self.server = tmp_path / "server.git"
+        require("git", install="apt-get install git")
         subprocess.run(["git", "init", "-q", "--bare", str(self.server)], check=True)
         self._others = tmp_path
         for name in NAMES:

@@ -10,6 +10,7 @@ import pytest
 
 from platforms.rundir import code_archive, session_history
 from tests.harness.conftest import ROOT, Project
+from tests.programs import require
 
 OURS = """
 import pytest
@@ -22,6 +23,7 @@ def test_ours(run, record):
 
 @pytest.fixture
 def head() -> str:
+    require("git", install="apt-get install git")
     done = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("the suite was not cloned by git here")

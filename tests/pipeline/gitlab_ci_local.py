@@ -29,7 +29,7 @@ def require_gitlab_ci_local() -> None:
     """Skip the test, or fail it, where gitlab-ci-local or rsync, which it uses, is not installed."""
     if not (NODE.exists() and PROGRAM.exists()):
         missing("gitlab-ci-local", f".ci/run installs it into {TOOLS.relative_to(ROOT)}")
-    require("rsync", install="apt-get install rsync")
+    require("git", "rsync", install="apt-get install git rsync")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.steps import PENDING
 from tests.pipeline.gitlab_ci_local import ROOT
+from tests.programs import require
 
 SECOND = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\n"
 PROGRAM = """
@@ -39,6 +40,7 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.remote, self.folder, self.shared = folder / "centre.git", folder / "centre", folder / "shared-runs"
         self.shared.mkdir()
+        require("git", install="apt-get install git")
         subprocess.run(["git", "init", "-q", "--bare", str(self.remote)], check=True)
         subprocess.run(["git", "clone", "-q", str(self.remote), str(self.folder)], check=True, capture_output=True)
         (self.folder / "site/platforms").mkdir(parents=True)

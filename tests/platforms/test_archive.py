@@ -12,6 +12,7 @@ import pytest
 
 from platforms.job import RefusedError
 from platforms.rundir import code_archive
+from tests.programs import require
 
 FILES = {
     "__init__.py": "",
@@ -138,6 +139,7 @@ def test_needs_something_to_run(tmp_path: Path) -> None:
 
 
 def git(clone: Path, *words: str) -> str:
+    require("git", install="apt-get install git")
     who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
     return subprocess.run(["git", *who, *words], cwd=clone, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -175,6 +177,7 @@ def test_an_unknown_commit_is_refused(clone: Path, name: str) -> None:
 
 
 def test_without_a_clone_there_are_no_other_commits(source: Path, tmp_path: Path) -> None:
+    require("git", install="apt-get install git")
     with pytest.raises(RefusedError, match=r"is no git clone, so it has no other commits \(.*not a git repository"):
         code_archive.full_commit(source.parent, "old")
 

@@ -23,6 +23,7 @@ from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 
 pytestmark = pytest.mark.real_slurm
+NIGHTLY = pytest.mark.nightly("platforms/commands/prune.py", "platforms/schedulers/work_dir.py", "platforms/transports")
 
 
 def name_of(kind: str) -> str:
@@ -77,7 +78,7 @@ class Place:
         return sorted(path.name for path in (self.work / "jobs").iterdir())
 
 
-@pytest.fixture(params=["local", "openssh"])
+@pytest.fixture(params=["local", pytest.param("openssh", marks=NIGHTLY)])
 def place(request: pytest.FixtureRequest, slurm: Cluster, tmp_path: Path) -> Iterator[Place]:
     place = Place(slurm, tmp_path / "site", tmp_path / "a folder's work%j", tmp_path / "runs")
     (place.site / "platforms").mkdir(parents=True)
@@ -113,14 +114,16 @@ def test_folders_of_jobs_that_slurm_no_longer_knows_go(
         "long-ago": {"ended": False, "days": 181},
         "pending": {"ended": False},
         "resumed": {},
-        "others": {},
     }.items():
         place.folder(kind, **settings)  # type: ignore[arg-type]
     (place.folder("linking") / "out").symlink_to(outside)
     place.aged(place.work / "jobs" / name_of("linking"))
     (place.work / "jobs" / name_of("link")).symlink_to(outside)
     (place.work / "jobs" / "my notes; rm -rf x").mkdir()
-    os.chown(place.work / "jobs" / name_of("others"), 65534, 65534)
+    kept = [name_of(kind) for kind in ("young", "silent", "lost", "pending", "resumed", "link")]
+    if os.geteuid() == 0:  # only root can give a folder to somebody else
+        os.chown(place.folder("others"), 65534, 65534)
+        kept.append(name_of("others"))
     place.aged(place.work / "jobs" / "my notes; rm -rf x")
     session = Journal(place.runs / "r1", {"tests": ["t"], "options": {}})
     session.write_jobs([{"test": "t", "attempt": 1, "name": name_of("resumed"), "platform": "mine", "state": "queued"}])
@@ -138,7 +141,6 @@ def test_folders_of_jobs_that_slurm_no_longer_knows_go(
     ):
         assert re.search(line, said), (line, said)
     assert name_of("others") not in said
-    kept = [name_of(kind) for kind in ("young", "silent", "lost", "pending", "resumed", "others", "link")]
     assert len(place.jobs) == len(kept) + 4
     assert place.prune("--yes") == 0, capsys.readouterr()
     assert place.jobs == sorted([*kept, "my notes; rm -rf x"])

@@ -860,7 +860,7 @@ def test_only_who_pays_and_which_cluster_reach_slurm_from_the_environment(
     """Whatever stands in the values, and without a process: there is no PATH."""
     program = shutil.which(shell[0])
     if program is None:
-        pytest.skip(f"{shell[0]} is not installed")
+        pytest.skip(f"{shell[0]} is not installed (apt-get install {shell[0]})")
     value = 'it\'s\nexport SLURM_CONF=x\nSLURM_B="$(false)" `false` \\'
     values = dict.fromkeys((*PERSONS, *OURS), value)
     lines = environment.UNSET_SLURM_VARIABLES if script is None else environment.submission_preamble(script)

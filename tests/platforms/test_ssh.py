@@ -119,7 +119,7 @@ def test_an_old_python_says_so_before_it_reads_anything(version: tuple[int, ...]
 @pytest.mark.parametrize("name", ["sh", "dash", "bash", "zsh", "ksh"])
 def test_any_shell_reads_its_head(name: str, tmp_path: Path) -> None:
     if (found := shutil.which(name)) is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed (apt-get install {name})")
     path = tmp_path / "supervisor.pyz"
     path.write_bytes(ssh.program()[1])
     (tmp_path / "sh").symlink_to(found)

@@ -1,13 +1,13 @@
-"""What the pages show of terminals is what the commands print today (benchmarks/captures.py)."""
+"""What the pages show of terminals is what the commands print today (tests/reporting/captures.py)."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks import captures
+from tests.reporting import captures
 
 pytestmark = pytest.mark.timeout(900)  # the fixture runs all commands of the pages
-RENEW = "python benchmarks/captures.py --texts-only renews them"
+RENEW = "python -m tests.reporting.captures --texts-only renews them"
 
 
 @pytest.fixture(scope="module")

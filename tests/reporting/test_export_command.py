@@ -137,7 +137,7 @@ def test_the_page_has_every_metric_and_every_alert() -> None:
 def test_the_python_of_the_page_reads_the_csv(
     site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pandas")
+    pytest.importorskip("pandas", reason="pandas is not installed (pip install pandas)")
     monkeypatch.chdir(site)
     assert main(["table", f"--site={site}", "--all", "--format=csv", "-o", "runs.csv"]) == 0
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -145,7 +145,7 @@ def test_the_python_of_the_page_reads_the_csv(
     assert "effective_throughput" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="Rscript is not installed (apt-get install r-base-core)")
 def test_the_r_of_the_page_reads_the_csv(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(site)
     assert main(["table", f"--site={site}", "--all", "--format=csv", "-o", "runs.csv"]) == 0

@@ -39,7 +39,7 @@ from tests.reporting.test_report_build import report_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {family.name for family in vars(families).values() if isinstance(family, Family)}
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (apt install prometheus)")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (apt-get install prometheus)")
 
 
 @cache
@@ -216,7 +216,7 @@ def test_promtool_finds_nothing_wrong_with_the_metrics():
 
 
 @pytest.mark.skipif(
-    NODE_EXPORTER is None, reason="node_exporter is not installed (apt install prometheus-node-exporter)"
+    NODE_EXPORTER is None, reason="node_exporter is not installed (apt-get install prometheus-node-exporter)"
 )
 def test_node_exporter_serves_several_files_of_a_site_and_no_draft(tmp_path: Path):
     whole_site = sample()
@@ -347,7 +347,7 @@ def test_every_condition_has_a_word_and_a_colour():
     assert len({word["color"] for word in words}) == len(Condition)
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (apt install prometheus)")
+@pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (apt-get install prometheus)")
 def test_a_real_prometheus_answers_every_query_of_the_dashboard(tmp_path: Path):
     """Its data are a backfill and a scraped file, both of a history whose last night was three hours ago."""
     made = moved(sample(), time.time() - 3.5 * 3600)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.report_year import make_year
 from reporting.history import reader
 from reporting.history.nights import NOON
 from reporting.references import store
@@ -19,6 +18,7 @@ from reporting.report.build import build
 from reporting.report.data import Incident, ReportData
 from reporting.report.page import render
 from tests import browser
+from tests.reporting.report_year import make_year
 
 LAST = datetime.date(2026, 11, 22)
 NOW = datetime.datetime(2026, 11, 23, 9, 0, tzinfo=datetime.UTC)

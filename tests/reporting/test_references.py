@@ -14,6 +14,7 @@ import pytest
 from platforms.job import RefusedError
 from reporting.references import answer_file, store
 from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, Pause, References
+from tests.programs import require
 
 TEST = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
 AUTHOR = Author("ada", datetime.datetime(2026, 11, 22, 9, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=1))))
@@ -279,6 +280,7 @@ def test_a_pause_says_nothing_of_the_nights_before_it_was_given() -> None:
 
 
 def git(folder: Path, *words: str) -> None:
+    require("git", install="apt-get install git")
     names = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "core.hooksPath=/dev/null")
     subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)
 

@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from benchmarks.report_year import make_year
 from reporting.gate.tonight import judge_tonight
 from reporting.history import reader
 from reporting.history.nights import NOON
 from reporting.references import store
+from tests.reporting.report_year import make_year
 
 LAST = datetime.date(2026, 11, 22)
 NOW = datetime.datetime(2026, 11, 23, 9, 0)

@@ -26,6 +26,7 @@ from reporting.history.reader import read, run_of
 from reporting.history.writer import HistoryWriter
 from reporting.shared_branch import git as our_git
 from reporting.shared_branch.remote import JOB_TOKEN, TOKEN, remote_of
+from tests.programs import require
 from tests.reporting.history_lines import envelope
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +67,7 @@ def clone(tmp_path: Path, server: Path) -> Callable[[str], Path]:
 
 
 def git(*words: str) -> str:
+    require("git", install="apt-get install git")
     done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
     return done.stdout
 

@@ -159,9 +159,15 @@ def _mount(root: Path, entry: dict[str, Any]) -> None:
 def _drop(spec: dict[str, Any]) -> None:
     if spec.get("no_new_privileges"):
         syscalls.forbid_new_privileges()
-    if spec.get("uid") or spec.get("gid") or spec.get("groups"):
+    if (spec.get("uid") or spec.get("gid") or spec.get("groups")) and _are_other_users():
         syscalls.become(spec.get("uid", 0), spec.get("gid", 0), spec.get("groups", []))
         syscalls.die_with_parent()  # which a change of user forgets
+
+
+def _are_other_users() -> bool:
+    """Not in the namespace of a normal user, where root is the only one: a container stays that."""
+    ranges = Path("/proc/self/uid_map").read_text().splitlines()
+    return any(int(line.split()[2]) > 1 for line in ranges)
 
 
 def _found(name: str, path: str) -> str:

@@ -1,21 +1,30 @@
-"""Platforms that are simulated: a clock that moves when nobody is at work, schedulers that count what is asked."""
+"""Many jobs on simulated platforms, by the real runner, journal and folders, so that hours pass in seconds.
+
+The clock moves on when no platform's thread is at work. Every job waits 60 s, runs 240 s and writes a log of the wire
+meanwhile. Schedulers count what they are asked.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-import time
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, State, Status, Submitted
-from platforms.runner.workers import ThreadPool, Worker
-from platforms.schedulers import Backend, Scheduler
+from platforms.job import JobSpec, Layout, State, Status, Submitted, job_name, run_label
+from platforms.rundir.session_history import DONE
+from platforms.rundir.session_journal import Journal
+from platforms.runner import Job, Runner
+from platforms.runner.workers import InlinePool, ThreadPool, Worker, WorkerPool
 
 QUEUE_S, RUN_S = 60.0, 240.0
+POLL_S = 10.0
+LAYOUT = Layout(1, 1, "cpu")
 BEGAN_S = 1.8e9
 WINDOWS, PROGRESSES = 5, 60
 
@@ -153,15 +162,76 @@ class Simulated:
         return Status(State.SUCCEEDED, exit_code=0, nodes=("n1",), ended_s=ended_s, **times)
 
 
-class Prompt(Simulated):
-    """By the real clock, its jobs have ended as soon as they are submitted."""
+@dataclass
+class Session:
+    """A runner with its simulated platforms, as many jobs on each."""
 
-    def __init__(self, platform: Platform) -> None:
-        super().__init__(time.monotonic, 0.0, 0.0)
+    folder: Path
+    platforms: int
+    max_running: int
+    threads: bool = True
+    schedulers: dict[str, Simulated] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+    changes: int = 0
+
+    def run(self, jobs: int) -> Runner:
+        """All of them to their end, read in the tests' order. Raises what ended one badly."""
+        names = [f"p{number:02d}" for number in range(self.platforms)]
+        known = {"scheduler": "slurm", "device": "cpu", "poll_s": POLL_S, "max_running": self.max_running}
+        platforms = [Platform(name=name, source=Path(f"{name}.yaml"), **known) for name in names]
+        tests = [f"test_many.py::test_many[p{n % self.platforms:02d}-1x1cpu-{n}]" for n in range(jobs)]
+        journal = Journal(self.folder / "scale", {"tests": tests, "options": {}})
+        turns: WorkerPool = Instant(self.clock) if self.threads else InlinePool(self.clock.forward)
+        runner = Runner(
+            self.folder, "scale", journal=journal, clock=self.clock, wall=self.clock.wall, workers=turns,
+            on_change=self._change, connect=self._connect,
+        )  # fmt: skip
+        for number, test in enumerate(tests):
+            runner.add(_spec(test, names[number % self.platforms]), platforms[number % self.platforms])
+        for job in list(runner.jobs):
+            runner.wait(job)
+            if job.result().problems:
+                raise RuntimeError(f"{job.spec.name}: {job.result().problems}")
+        journal.end(DONE)
+        return runner
+
+    @property
+    def counts(self) -> Counter[str]:
+        return sum((scheduler.calls for scheduler in self.schedulers.values()), Counter())
+
+    @property
+    def queries(self) -> list[list[float]]:
+        """When each platform was asked for its jobs' states."""
+        return [scheduler.queried for scheduler in self.schedulers.values()]
+
+    @property
+    def journal_bytes(self) -> int:
+        return sum(path.stat().st_size for path in (self.folder / "scale" / "sessions").glob("*.jsonl"))
+
+    def _connect(self, platform: Platform) -> Simulated:
+        return self.schedulers.setdefault(platform.name, Simulated(self.clock))
+
+    def _change(self, job: Job) -> None:
+        self.changes += 1
 
 
-class PromptBackend(Backend):
-    """Makes `Prompt`."""
+def _spec(test: str, platform: str) -> JobSpec:
+    words = ("python3", "my_training.py", "--steps", "1000")
+    name = job_name("many", LAYOUT, "scale", test)
+    return JobSpec(name, test, platform, LAYOUT, words, run=run_label("scale"), time_limit_s=600)
 
-    def connect(self, platform: Platform) -> Scheduler:
-        return Prompt(platform)
+
+@contextmanager
+def counted_fsyncs() -> Iterator[Counter[str]]:
+    """How often files are brought to the disk meanwhile."""
+    counted, real = Counter[str](), os.fsync
+
+    def fsync(file: int) -> None:
+        counted["fsync"] += 1
+        real(file)
+
+    os.fsync = fsync
+    try:
+        yield counted
+    finally:
+        os.fsync = real

@@ -1,9 +1,9 @@
 """Makes the history of a simulated centre: ten platforms with six tests each, 365 nights, and what happened to them.
 
-    python benchmarks/report_year.py FOLDER [--nights 365] [--platforms 10] [--seed 1] [--last 2026-11-22]
+    python -m tests.reporting.report_year FOLDER [--nights 365] [--platforms 10] [--seed 1] [--last 2026-11-22]
 
 FOLDER becomes a site's folder: site.yaml, history/, references/ with people's answers, and truth.json, which says what
-was planted (benchmarks/planted.py). `python -m reporting judge --site FOLDER` and every other command reads it.
+was planted (tests/reporting/planted.py). `python -m reporting judge --site FOLDER` and every other command reads it.
 
 - Each job is a run.json, of which the suite's own code makes the line of the history, as a session does.
 - The noise is that of a real machine: the windows of benchmarks/recorded/drift.jsonl, in blocks of 30 runs. Runs that
@@ -35,9 +35,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.planted import EVENTS, GIB, PLATFORMS, PlantedEvent, SimulatedPlatform
 from harness.history_entries import as_stored
 from platforms.job import ONLY, Layout, Outcome, Role, Trial
 from reporting.gate.confirmation import Place, Repeat, confirmed
@@ -51,9 +48,10 @@ from reporting.history.nights import NOON
 from reporting.history.run_facts import envelope_of
 from reporting.references import store
 from reporting.references.answers import Acknowledgement, Author, Note, Pause, References
+from tests.reporting.planted import EVENTS, GIB, PLATFORMS, PlantedEvent, SimulatedPlatform
 
 SITE = "campus"
-RECORDING = Path(__file__).parent / "recorded" / "drift.jsonl"
+RECORDING = Path(__file__).resolve().parents[2] / "benchmarks" / "recorded" / "drift.jsonl"
 BLOCK = 30
 ALONE_CORES = 0.25
 """The suite doubts a run if others used so many cores meanwhile (docs/history.md)."""

@@ -1,8 +1,8 @@
 """Renews the pictures and the terminal texts that the pages show: docs/images/*.png and docs/captures/*.txt.
 
-    python benchmarks/captures.py [--texts-only]
+    python -m tests.reporting.captures [--texts-only]
 
-- The pictures are of the page of a simulated year (benchmarks/report_year.py, seed 1, until 2026-11-22) in a real
+- The pictures are of the page of a simulated year (tests/reporting/report_year.py, seed 1, until 2026-11-22) in a real
   Chromium: on a telephone, on a desk, on a wall, on paper, light and dark, and one test with its trend.
 - `judge.txt`, `trend.txt` and `month.txt` are what these commands print of that year.
 - `session.txt` is a real session of pytest: a job on this machine that has become 9 % slower than its last 26 nights.
@@ -26,19 +26,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 from PIL import Image
 
-from benchmarks.report_year import make_year
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.writer import HistoryWriter
 from tests import browser
 from tests.harness.conftest import PROGRAM
+from tests.reporting.report_year import make_year
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 TEXTS = ROOT / "docs" / "captures"
 LAST = datetime.date(2026, 11, 22)

@@ -1,4 +1,4 @@
-"""The machines of a simulated centre, and what happens to them in a year. benchmarks/report_year.py makes the runs.
+"""The machines of a simulated centre, and what happens to them in a year. report_year.py makes the runs.
 
 The rates of ARCHER2's CPUs, of EIDF's A100s, of Graphcore and of Cerebras are those of Rae et al.
 (reporting/tables/anchors.yaml). Those of the other machines are guesses: so many times an A100, or a CPU of ARCHER2.
