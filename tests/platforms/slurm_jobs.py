@@ -21,8 +21,8 @@ from tests.waiting import until
 def cluster(work: Path, name: str = "cluster", **keys: object) -> Platform:
     slurm = {"account": "z19", **keys.pop("slurm", {})}  # type: ignore[dict-item]
     fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("cluster.yaml")}
-    ours = {"poll_s": 0.5, "max_running": 50, "retries": 0, **keys}
-    return Platform(name=name, work_dir=str(work), slurm=slurm, **fixed, **ours)
+    ours = {"poll_s": 0.5, "max_running": 50, "retries": 0}
+    return Platform(**{"name": name, "work_dir": str(work), "slurm": slurm, **fixed, **ours, **keys})
 
 
 def shell(name: str, command: str = "true", *, nodes: int = 1, launcher: str = "none", **changes: object) -> JobSpec:

@@ -23,6 +23,7 @@ from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 
 pytestmark = pytest.mark.real_slurm
+NIGHTLY = pytest.mark.nightly("platforms/commands/prune.py", "platforms/schedulers/work_dir.py", "platforms/transports")
 
 
 def name_of(kind: str) -> str:
@@ -77,7 +78,7 @@ class Place:
         return sorted(path.name for path in (self.work / "jobs").iterdir())
 
 
-@pytest.fixture(params=["local", "openssh"])
+@pytest.fixture(params=["local", pytest.param("openssh", marks=NIGHTLY)])
 def place(request: pytest.FixtureRequest, slurm: Cluster, tmp_path: Path) -> Iterator[Place]:
     place = Place(slurm, tmp_path / "site", tmp_path / "a folder's work%j", tmp_path / "runs")
     (place.site / "platforms").mkdir(parents=True)

@@ -366,21 +366,6 @@ def test_after_a_launch_by_srun_its_exit_code_and_words_tell_how_steps_ended(
 # --- cancelling ------------------------------------------------------------------------------------------------------
 
 
-@NIGHTLY
-def test_a_job_with_a_reused_id_is_left_alone(own: Cluster, work: Path, tmp_path: Path) -> None:
-    """After a crash that lost the controller's state ids begin anew: ours is somebody else's then."""
-    scheduler = SlurmScheduler(cluster(work))
-    saved = remember(own)
-    ours = submitted(scheduler, shell("ours", "sleep 100"), tmp_path)
-    forget(own, saved)
-    theirs = submitted(scheduler, shell("theirs", "sleep 100"), tmp_path)
-    second = submitted(scheduler, shell("second", "sleep 100"), tmp_path)
-    assert theirs.job_id == ours.job_id
-    runs(scheduler, theirs)
-    assert scheduler.cancel([ours, second]) == {}
-    assert own.ask("squeue", "-h", "-o", "%j") == theirs.name
-
-
 def test_a_poll_with_only_looks_ends_nothing(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,37 +391,6 @@ def test_a_cancel_that_found_no_job_is_repeated(slurm: Cluster, work: Path, tmp_
     order = queries.cancel(scheduler._transport, [job])
     assert not order.no_jobs
     ended(scheduler, job)
-
-
-@NIGHTLY
-def test_jobs_run_although_tmp_is_full(
-    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """bash before 5.1, which is /bin/sh at many sites, puts here-documents into files there."""
-    full, tools = tmp_path / "full", tmp_path / "bin"
-    full.mkdir()
-    tools.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", full], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted")
-    try:
-        with contextlib.suppress(OSError):
-            (full / "something").write_bytes(b"x" * 10000)
-        (tools / "sh").symlink_to("/bin/bash")
-        for name, value in {"PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(full), "BASH_COMPAT": "5.0"}.items():
-            monkeypatch.setenv(name, value)
-        old = subprocess.run(["sh", "-c", "cat <<END\nx\nEND"], capture_output=True, text=True)
-        assert "cannot create temp file for here-document" in old.stderr
-        monkeypatch.setenv("SQUEUE_PARTITION", "brief")
-        scheduler = SlurmScheduler(cluster(work))
-        spec = shell("full", "echo \"it's $HOME\" '%s\\n'; sleep 300")
-        text = scheduler.render(spec)
-        assert scheduler.check(spec, text) == ()
-        job = submitted(scheduler, spec, tmp_path)
-        assert (work / "jobs" / job.name / "job.sh").read_text() == text
-        runs(scheduler, job)
-        assert scheduler.cancel([job]) == {}
-    finally:
-        subprocess.run(["umount", full], check=True)
 
 
 def test_one_squeue_and_one_scancel_for_many(
