@@ -15,12 +15,23 @@ from platforms.commands import prepare
 from platforms.config.schema import Platform
 from platforms.job import RefusedError
 
+pytestmark = pytest.mark.slow
 BASE = Path(sys.base_prefix) / "bin" / "python3"
 
 
 def machine(tmp_path: Path, **keys: object) -> Platform:
     fixed = {"scheduler": "ssh", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("box.yaml")}
     return Platform(**{"name": "box", "work_dir": str(tmp_path / "work"), **fixed, **keys})
+
+
+def make_wheel(folder: Path, version: str) -> None:
+    """What pip installs as Pillow."""
+    information = f"pillow-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"pillow-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("PIL/__init__.py", "")
+        wheel.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: pillow\nVersion: {version}\n")
+        wheel.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{information}/RECORD", "")
 
 
 @pytest.fixture
@@ -34,11 +45,7 @@ def python3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("torch", "numpy", "h5py"):
         (have / name / "__init__.py").touch()
     (tools / "python3").symlink_to(BASE)
-    with zipfile.ZipFile(wheels / "pillow-11.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("PIL/__init__.py", "")
-        wheel.writestr("pillow-11.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pillow\nVersion: 11.0\n")
-        wheel.writestr("pillow-11.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr("pillow-11.0.dist-info/RECORD", "")
+    make_wheel(wheels, "11.0")
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(have))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -65,12 +72,7 @@ def test_a_platform_with_an_environment_gets_its_versions(
     wheels = tmp_path / "wheels"
     pinned = prepare.pins("archer2_cpu")["pillow"].removeprefix("pillow==")
     for version in (pinned, "99.0"):
-        with zipfile.ZipFile(wheels / f"pillow-{version}-py3-none-any.whl", "w") as wheel:
-            information = f"pillow-{version}.dist-info"
-            wheel.writestr("PIL/__init__.py", "")
-            wheel.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: pillow\nVersion: {version}\n")
-            wheel.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{information}/RECORD", "")
+        make_wheel(wheels, version)
     prepare.make_environment(machine(tmp_path, name="archer2_cpu"), [])
     env = tmp_path / "work" / "env-archer2_cpu"
     assert capsys.readouterr().out == f"{env} has pillow=={pinned}\n"
@@ -133,11 +135,15 @@ def test_data_is_made_once_and_the_real_set_never(tmp_path: Path, capfd: pytest.
     assert "deepcam full is the real data set: put it into" in capfd.readouterr().err
 
 
-def test_what_cannot_run_there_needs_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_is_made_only_where_it_may_be_and_something_can_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = tmp_path / "site"
     (site / "platforms").mkdir(parents=True)
     text = "device: cpu\nlayouts: {default: [1x1]}\ncannot_run: {reason: it is old, source: its manual}\n"
     (site / "platforms" / "it.yaml").write_text(text)
+    assert main(["prepare", "it", "--size", "smoke", f"--site={site}"]) == 2
+    assert f"it is not enabled: python -m platforms enable it --site={site}" in capsys.readouterr().err
     (site / "site.yaml").write_text("enabled: [it]\n")
     assert main(["prepare", "it", "--size", "smoke", f"--site={site}"]) == 0
     why = "none of the suite's benchmarks can run: it is old (source: its manual)"
