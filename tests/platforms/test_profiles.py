@@ -161,33 +161,6 @@ def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform], cluste
     assert found == dict.fromkeys([*NAMES, *CLUSTERS, *BY_SSH], ())
 
 
-@pytest.mark.parametrize(
-    ("name", "marks", "until"),
-    [
-        ("alps_clariden", {"gh200", "nvidia", "slurm"}, None),
-        ("archer2_cpu", {"archer2", "cpu", "slurm"}, datetime.date(2026, 11, 21)),
-        ("archer2_mi210", {"mi210", "archer2", "amd", "slurm"}, datetime.date(2026, 11, 21)),
-        ("cerebras_cs2", {"cs2", "cerebras", "slurm"}, datetime.date(2025, 2, 21)),
-        ("cerebras_cs3", {"cs3", "cerebras"}, None),
-        ("cirrus_ex", {"cirrus", "cpu", "slurm"}, None),
-        ("cirrus_v100", {"v100", "cirrus", "nvidia", "slurm"}, datetime.date(2025, 12, 8)),
-        ("isambard_ai", {"gh200", "nvidia", "slurm"}, None),
-        ("eidf_a100", {"a100", "eidf", "kubernetes", "nvidia"}, None),
-        ("eidf_h100", {"h100", "eidf", "kubernetes", "nvidia"}, None),
-        ("eidf_h200", {"h200", "eidf", "kubernetes", "nvidia"}, None),
-        ("eidf_mig", {"mig", "eidf", "kubernetes", "nvidia"}, None),
-        ("graphcore", {"bow", "ipu", "eidf", "kubernetes"}, datetime.date(2026, 3, 25)),
-        ("kind", {"cpu", "kubernetes"}, None),
-    ],
-)
-def test_marks_and_last_days(
-    shipped: dict[str, Platform], clusters: dict[str, Platform], name: str, marks: set[str], until: object
-) -> None:
-    platform = {**shipped, **clusters}[name]
-    assert set(platform.marks) == marks
-    assert platform.until == until
-
-
 @pytest.mark.parametrize("name", [*NAMES, *CLUSTERS, *BY_SSH])
 def test_each_profile_names_its_sources_with_their_dates(name: str) -> None:
     header = (ROOT / "platforms" / f"{name}.yaml").read_text(encoding="utf-8").partition("scheduler:")[0]
@@ -232,10 +205,6 @@ def test_ids_are_frozen(specs: Specs, name: str) -> None:
         for configuration in configurations
     ]
     assert [spec.test for benchmark in BENCHMARKS for spec in specs[name][benchmark]] == expected
-
-
-def test_the_id_of_the_papers_first_row(specs: Specs) -> None:
-    assert specs["archer2_cpu"]["resnet50"][0].test == "test_resnet50.py::test_resnet50[archer2_cpu-2x2cpu-gbs32]"
 
 
 # --- scripts ----------------------------------------------------------------------------------------------------------
@@ -316,12 +285,6 @@ def test_what_slurm_is_asked_for(
     assert re.fullmatch(command, " ".join(render.launch(spec, platform)), re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["archer2_mi210", "cirrus_v100"])
-def test_numbers_of_tasks_stand_with_srun_only(specs: Specs, shipped: dict[str, Platform], name: str) -> None:
-    text = render.render(specs[name]["resnet50"][0], shipped[name])
-    assert not [option for option in asked(text) if "tasks" in option or "cpus" in option]
-
-
 def test_the_kernels_that_miopen_finds_are_kept_in_the_memory_of_an_mi210s_node(
     specs: Specs, shipped: dict[str, Platform]
 ) -> None:
@@ -375,50 +338,6 @@ def test_each_rule_finds_what_breaks_it(specs: Specs, shipped: dict[str, Platfor
         text = "\n".join(line for line in lines if not re.match(rf"#SBATCH {option}\b(?!-)", line))
         assert policy.lint(spec, text, platform) == (f"line 1: {option} is missing: {why} ({where}: required)",)
     assert rules.forbidden or rules.required
-
-
-@pytest.mark.parametrize(
-    ("name", "nodes", "hours"),
-    [
-        ("alps_clariden", None, 12),
-        ("archer2_cpu", 1024, 24),
-        ("archer2_mi210", 2, 12),
-        ("cirrus_ex", 128, 48),
-        ("cirrus_v100", 16, 96),
-        ("isambard_ai", None, 24),
-    ],
-)
-def test_limits_find_what_exceeds_them(
-    specs: Specs, shipped: dict[str, Platform], name: str, nodes: int | None, hours: int
-) -> None:
-    platform, spec = shipped[name], specs[name]["resnet50"][0]
-    longest = replace(spec, time_limit_s=hours * 3600.0)
-    text = render.render(longest, platform)
-    assert policy.lint(longest, text, platform) == ()
-    (found,) = policy.lint(replace(spec, time_limit_s=hours * 3600.0 + 1), text, platform)
-    number = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("#SBATCH --time="))
-    assert found.startswith(f"line {number}: ")
-    assert found.endswith("policy: max_time)")
-    if nodes is not None:
-        wide = replace(spec, layout=Layout(nodes + 1, spec.layout.devices_per_node, spec.layout.unit))
-        (found,) = policy.lint(wide, render.render(wide, platform), platform)
-        assert re.match(rf"line \d+: {nodes + 1} nodes are more than {nodes} .*policy: max_nodes\)", found)
-
-
-@pytest.mark.parametrize(("name", "most"), [("archer2_cpu", 16), ("archer2_mi210", 1)])
-def test_more_jobs_at_a_time_than_the_site_runs(
-    specs: Specs, shipped: dict[str, Platform], name: str, most: int
-) -> None:
-    greedy = shipped[name].model_copy(update={"max_running": most + 1})
-    spec = specs[name]["resnet50"][0]
-    (found,) = policy.lint(spec, render.render(spec, greedy), greedy)
-    assert found.startswith(f"line 1: max_running: {most + 1} are more jobs at a time than {most} ")
-
-
-def test_a_short_option_breaks_a_rule_too(specs: Specs, shipped: dict[str, Platform]) -> None:
-    spec, platform = specs["archer2_mi210"]["resnet50"][0], shipped["archer2_mi210"]
-    text = render.render(spec, platform).replace("#SBATCH --nodes", "#SBATCH -n 4\n#SBATCH --nodes", 1)
-    assert [finding.partition(":")[2][:9] for finding in policy.lint(spec, text, platform)] == [" --ntasks"]
 
 
 def test_what_the_paper_could_not_run(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:
@@ -553,6 +472,7 @@ def on(monkeypatch: pytest.MonkeyPatch, year: int, month: int, day: int) -> None
     monkeypatch.setattr(cases, "datetime", SimpleNamespace(date=Day))
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_the_jobs_and_what_is_missing(
     pytester: pytest.Pytester, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
