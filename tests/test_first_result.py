@@ -39,11 +39,7 @@ def type_in(*words: object, code: int = 0) -> str:
     ours = ("SLURM", "PYTEST_")  # pytest-benchmark saves nothing in what it takes for a worker of pytest-xdist
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(
-        [sys.executable, "-m", *map(str, words)],
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", *map(str, words)], cwd=ROOT, env=environ, capture_output=True, text=True
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from tests.clusters.slurm_slots import slot
 
 pytestmark = pytest.mark.real_slurm
 
-ROOT = Path(__file__).resolve().parents[2]
 DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld")
 
 
@@ -128,12 +126,10 @@ def test_down_leaves_nothing(second: Cluster) -> None:
 
 
 def test_up_takes_over_a_cluster_that_another_process_left(second: Cluster) -> None:
-    """Another process started it and is gone; it is taken over as it is, or ended where it is configured otherwise."""
-    command = [sys.executable, "-m", "tests.clusters.slurm", "up", str(second.folder), "--port", str(second.port)]
-    done = subprocess.run([*command, "--no-accounting"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"export SLURM_CONF={second.folder}/slurm.conf" in done.stdout
-    before = pids(second)
+    """What it started is found by the records in its folder: taken over, or ended where it is configured otherwise."""
     second.up()
+    before = pids(second)
+    Cluster(second.folder, second.port, accounting=False).up()
     assert pids(second) == before
     other = Cluster(second.folder, second.port, accounting=False, settings={"EnforcePartLimits": "NO"})
     other.up()
@@ -161,7 +157,7 @@ def test_up_says_why_it_cannot(second: Cluster, slurm: Cluster, tmp_path: Path) 
         Cluster(second.folder, slurm.port, accounting=False).up()
     assert slurm.healthy()
     with pytest.raises(ClusterError, match="too long for a Unix socket"):
-        Cluster(tmp_path / ("x" * 100)).up()
+        Cluster(tmp_path / ("x" * 100), second.port).up()
     broken = Cluster(second.folder, second.port, accounting=False, settings={"SelectType": "select/nosuch"})
     with pytest.raises(ClusterError, match=r"died:\n(.*\n)*.*nosuch"):
         broken.up()

@@ -210,7 +210,7 @@ def test_a_stack_names_the_image_of_pods(tmp_path: Path) -> None:
     platform = load(tmp_path, pods + "stacks: {new: {image: a/b:2}}\n")
     assert platform.with_stack("new").kubernetes.image == "a/b:2"
     assert mistakes(tmp_path, pods + "stacks:\n  new: {image: a/b, modules: [x]}\n") == [
-        "7: stacks.new.modules: means nothing to scheduler kubernetes (remove it; see `kubernetes:`)",
+        "7: stacks.new.modules: means nothing to scheduler kubernetes (remove it; see `kubernetes:`)"
     ]
 
 
@@ -621,10 +621,7 @@ def test_auto_is_what_this_machine_has(tmp_path: Path) -> None:
             "unsupported: {weather: too new}",
             "4: unsupported.weather: there is no benchmark 'weather' (known: cosmoflow, resnet50)",
         ),
-        (
-            "data_dir: '${nope}'",
-            "4: data_dir: ${nope} is never filled in (write ${site.nope}, a value of site.yaml)",
-        ),
+        ("data_dir: '${nope}'", "4: data_dir: ${nope} is never filled in (write ${site.nope}, a value of site.yaml)"),
         (
             "data_dir: 'x${env.My-Key}'",
             "4: data_dir: ${env.My-Key} is never filled in (write ${site.my_key}, a value of site.yaml)",

@@ -70,10 +70,7 @@ def steps(printed: str) -> list[tuple[str, str]]:
     ("keys", "message"),
     [
         ({"work_dir": "/work/${site.group}"}, "write `values: {group: …}` into "),
-        (
-            {"until": "2020-01-31"},
-            "`pytest -m it --dry-run` still shows its jobs. If the file is a copy for a",
-        ),
+        ({"until": "2020-01-31"}, "`pytest -m it --dry-run` still shows its jobs. If the file is a copy for a"),
         ({"until": "2020-01-31", "work_dir": "/work/${site.group}"}, "this machine ended on 2020-01-31"),
     ],
 )
@@ -145,13 +142,7 @@ def package(version: str | None = "2.9.1", error: str | None = None) -> dict[str
 def report(**changes: object) -> dict[str, object]:
     packages = {"torch": package(), "numpy": package("2.1"), "h5py": package("3.9"), "PIL": package("10.0")}
     packages |= changes.pop("packages", {})  # type: ignore[arg-type]
-    plain = {
-        "python": "3.11.7",
-        "executable": "/opt/py",
-        "node": "cn1",
-        "devices": [],
-        "cores": 4,
-    }
+    plain = {"python": "3.11.7", "executable": "/opt/py", "node": "cn1", "devices": [], "cores": 4}
     return {**plain, **changes, "packages": packages}
 
 

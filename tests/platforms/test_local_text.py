@@ -125,11 +125,7 @@ def test_commands(scheduler: LocalScheduler, changes: dict[str, object], command
     ("changes", "error", "match"),
     [
         ({"layout": Layout(2, 1, "cpu")}, RefusedError, r"layout 2x1cpu asks for 2 nodes: write 1x2 under `layouts:`"),
-        (
-            {"launcher": "srun"},
-            RefusedError,
-            r"launcher srun belongs .* `launcher=` in the test's mark",
-        ),
+        ({"launcher": "srun"}, RefusedError, r"launcher srun belongs .* `launcher=` in the test's mark"),
         ({"env": {"NO WAY": "1"}}, ConfigError, "'NO WAY' is no name"),
         ({"env": {"X": "a\0b"}}, ConfigError, "X: a NUL"),
     ],

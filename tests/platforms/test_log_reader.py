@@ -630,12 +630,7 @@ def driven(unit: str, devices: int, **world: object) -> tuple[Lines, JobSpec]:
     ("unit", "devices", "world", "text"),
     [
         ("ipu", 8, (16, 1), "on 1 ipu each (layout 1x8ipu), and the job had 16 on 1 each"),
-        (
-            "ipu",
-            8,
-            (4, 2),
-            "for 8 copies of the model on 1 ipu each (layout 1x8ipu), and the job had 4 on 2 each",
-        ),
+        ("ipu", 8, (4, 2), "for 8 copies of the model on 1 ipu each (layout 1x8ipu), and the job had 4 on 2 each"),
         ("csx", 2, (None, None), "(layout 1x2csx), and the job does not say how many it had"),
     ],
 )

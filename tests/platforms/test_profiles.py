@@ -21,7 +21,7 @@ from harness.suite import suite_of
 from platforms.commands import prepare
 from platforms.commands.doctor import node_checks
 from platforms.config.schema import Platform, Site, load_platforms, load_site
-from platforms.job import JobSpec, Layout
+from platforms.job import JobSpec
 from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.manifest import policy as rules
 from platforms.schedulers.kubernetes.manifest import render as manifest
@@ -295,14 +295,6 @@ def test_the_kernels_that_miopen_finds_are_kept_in_the_memory_of_an_mi210s_node(
     assert done.stdout.decode() == "/tmp/miopen-71\n"
 
 
-def test_the_launcher_of_the_paper_is_a_line_away_on_the_mi210(specs: Specs, shipped: dict[str, Platform]) -> None:
-    """torchrun is one task on all cores of the node, and starts the four ranks by itself."""
-    platform = shipped["archer2_mi210"].model_copy(update={"launcher": "torchrun"})
-    launch = " ".join(render.launch(replace(specs["archer2_mi210"]["resnet50"][0], launcher="torchrun"), platform))
-    assert "--ntasks=1 --ntasks-per-node=1 --cpus-per-task=32" in launch
-    assert "torch.distributed.run --nnodes=1 --nproc-per-node=4" in launch
-
-
 def test_the_batch_of_the_paper_divides_among_its_ranks(specs: Specs) -> None:
     worlds = {name: {spec.ranks for several in jobs.values() for spec in several} for name, jobs in specs.items()}
     ranks = {"2x2cpu": {32}, "1x4gpu": {4}, "1x8ipu": {1}}  # one process drives all eight
@@ -338,22 +330,6 @@ def test_each_rule_finds_what_breaks_it(specs: Specs, shipped: dict[str, Platfor
         text = "\n".join(line for line in lines if not re.match(rf"#SBATCH {option}\b(?!-)", line))
         assert policy.lint(spec, text, platform) == (f"line 1: {option} is missing: {why} ({where}: required)",)
     assert rules.forbidden or rules.required
-
-
-def test_what_the_paper_could_not_run(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:
-    reasons = shipped["cerebras_cs2"].unsupported
-    assert reasons.keys() == {"cosmoflow", "deepcam"}
-    assert "MaxPool3d" in reasons["cosmoflow"].reason
-    everywhere = [*reasons.values(), *clusters["graphcore"].unsupported.values()]
-    assert {obstacle.source for obstacle in everywhere} == {"HPDC'24, section 4.2"}
-
-
-def test_what_is_older_than_the_interface_that_models_speaks(shipped: dict[str, Platform]) -> None:
-    cannot_run = shipped["cerebras_cs2"].cannot_run
-    assert cannot_run is not None
-    assert cannot_run.source is not None
-    for version in ("cerebras_pytorch 2.1 and 2.2 for Python 3.8", "cerebras.pytorch 2.10 for Python 3.11"):
-        assert version in str(cannot_run)
 
 
 # --- clusters ---------------------------------------------------------------------------------------------------------
@@ -397,30 +373,6 @@ def test_what_a_cluster_is_asked_for(
     queued = root["metadata"]["labels"].get("kueue.x-k8s.io/queue-name")
     assert queued == ("eidf989ns-user-queue" if name.startswith("eidf") else None)
     assert ("generateName" in root["metadata"]) is (name != "kind")
-
-
-@pytest.mark.parametrize(
-    ("name", "layout", "cpu", "memory", "shm"),
-    [
-        ("eidf_a100", "1x4", "16", "64Gi", "32Gi"),
-        ("eidf_a100", "1x8", "32", "128Gi", "64Gi"),
-        ("eidf_a100", "2x4", "16", "64Gi", "32Gi"),
-        ("eidf_h100", "1x8", "64", "256Gi", "64Gi"),
-        ("eidf_h200", "1x8", "64", "256Gi", "64Gi"),
-    ],
-)
-def test_a_pods_share_goes_with_its_devices(
-    specs: Specs, clusters: dict[str, Platform], name: str, layout: str, cpu: str, memory: str, shm: str
-) -> None:
-    spec = replace(specs[name]["resnet50"][0], layout=Layout.parse(layout, "gpu"))
-    *_, root = manifest.parse(manifest.render(spec, clusters[name]))
-    ((_path, template),) = templates(root)
-    (container,) = template["spec"]["containers"]
-    (memories,) = (one["emptyDir"]["sizeLimit"] for one in template["spec"]["volumes"] if one["name"] == "shm")
-    assert container["resources"]["requests"] == {"cpu": cpu, "memory": memory}
-    assert memories == shm
-    threads = {one["name"]: one.get("value") for one in container["env"]}["OMP_NUM_THREADS"]
-    assert spec.ranks_per_node * int(threads) <= int(cpu)
 
 
 def test_a_project_may_have_a_claim_and_a_context_of_its_own(example: Site) -> None:
@@ -488,28 +440,6 @@ def test_a_dry_run_shows_the_jobs_and_what_is_missing(
             "*dry run: 3 jobs rendered, none submitted*",
         ]
     )
-
-
-def test_named_and_not_enabled_is_refused_with_the_lines_to_type(pytester: pytest.Pytester, site: Path) -> None:
-    result = pytester.runpytest_inprocess(*words(site, "-m", "mi210"))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        [
-            "*archer2_mi210 is not enabled on this site, so nothing was submitted*",
-            f"    python -m platforms enable archer2_mi210 --site={site}",
-            f"    pytest --platform archer2_mi210 --site={site}",
-        ]
-    )
-
-
-def test_enabled_without_its_values_is_refused_with_their_names(
-    pytester: pytest.Pytester, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on(monkeypatch, 2026, 11, 21)
-    (site / "site.yaml").write_text("enabled: [archer2_mi210]\n")
-    result = pytester.runpytest_inprocess(*words(site, "-m", "mi210"))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*archer2_work_dir, archer2_account not set*values: {archer2_work_dir: …, *"])
 
 
 def test_a_successor_is_in_service(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:

@@ -736,8 +736,7 @@ def gone(state: State) -> Callable[[float], Status]:
 
 
 @pytest.mark.parametrize(
-    ("state", "avoided"),
-    [(State.NODE_LOST, ("node7",)), (State.EVICTED, ("node7",)), (State.PREEMPTED, ())],
+    ("state", "avoided"), [(State.NODE_LOST, ("node7",)), (State.EVICTED, ("node7",)), (State.PREEMPTED, ())]
 )
 def test_a_job_that_the_machine_failed_is_retried_on_other_nodes(
     runner: Runner, far: Scripted, state: State, avoided: tuple[str, ...]

@@ -944,8 +944,7 @@ def test_an_error_of_sbatch_says_whether_the_job_was_sent_and_there_is_room(
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["Zero Bytes were transmitted or received", "submission failed: Resource temporarily unavailable"],
+    "words", ["Zero Bytes were transmitted or received", "submission failed: Resource temporarily unavailable"]
 )
 def test_a_trial_that_the_controller_does_not_answer_is_no_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str

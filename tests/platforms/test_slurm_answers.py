@@ -118,24 +118,6 @@ def wrapped(monkeypatch: pytest.MonkeyPatch, tools: Path, name: str, body: str) 
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
 
 
-def remember(there: Cluster) -> bytes:
-    """What the controller saves of jobs and ids; it writes it down when it ends."""
-    there.stop("slurmctld")
-    saved = (there.folder / "state" / "job_state").read_bytes()
-    there.start("slurmctld")
-    there.up()
-    return saved
-
-
-def forget(there: Cluster, saved: bytes) -> None:
-    """The controller crashes and knows no more than it had saved then."""
-    there.kill("slurmctld")
-    (there.folder / "state" / "job_state.old").unlink(missing_ok=True)
-    (there.folder / "state" / "job_state").write_bytes(saved)
-    there.start("slurmctld")
-    there.up()
-
-
 # --- the environment -------------------------------------------------------------------------------------------------
 
 
@@ -214,28 +196,6 @@ def test_who_pays_may_stand_in_the_environment_and_nothing_else(
 
 
 @NIGHTLY
-def test_a_job_that_only_accounting_shows_as_live_is_lost_late(
-    own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheduler = SlurmScheduler(cluster(work, slurm={"directives": ("--nodelist=cn1", "--exclusive")}))
-    saved = remember(own)
-    submitted(scheduler, shell("in the way", "sleep 300"), tmp_path)
-    job = submitted(scheduler, shell("forgotten", "true"), tmp_path)
-    until(lambda: job.name in {row.name for row in own.jobs()}, "accounting knows it")
-    forget(own, saved)
-    seen = scheduler.status([job])[job.job_id]
-    until_s = time.monotonic() + judge.LOST_S + 2
-    while time.monotonic() < until_s:
-        seen = scheduler.status([job])[job.job_id]
-        assert seen.state is State.UNKNOWN, seen
-        time.sleep(0.5)
-    assert "sacct says PENDING" in seen.reason
-    monkeypatch.setattr(judge, "RUNAWAY_S", 0.0)
-    seen = scheduler.status([job])[job.job_id]
-    assert (seen.state, "sacct says PENDING for 0 s now" in seen.reason) == (State.LOST, True)
-
-
-@NIGHTLY
 def test_a_job_that_the_controller_has_purged_waits_for_accounting(
     own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,38 +214,6 @@ def test_a_job_that_the_controller_has_purged_waits_for_accounting(
     own.start("slurmdbd")
     ended(scheduler, job)
     assert state(scheduler, job) is State.SIGNALLED
-
-
-@NIGHTLY
-def test_without_accounting_a_job_that_squeue_does_not_know_is_lost(bare: Cluster, work: Path, tmp_path: Path) -> None:
-    scheduler = SlurmScheduler(cluster(work, slurm={"directives": ("--hold",)}))
-    saved = remember(bare)
-    job = submitted(scheduler, shell("lost", "true"), tmp_path)
-    assert state(scheduler, job) is State.QUEUED
-    forget(bare, saved)
-    assert state(scheduler, job) is State.UNKNOWN
-    until(lambda: state(scheduler, job) is State.LOST, "it is lost")
-
-
-@NIGHTLY
-def test_a_job_whose_start_a_crashed_controller_forgot_keeps_its_end(
-    own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It crashed before it had saved that, and starts the job again, which its node refuses: CANCELLED, says Slurm."""
-    monkeypatch.setattr(judge, "LOST_S", 300.0)
-    scheduler = SlurmScheduler(cluster(work, slurm={"directives": ("--begin=now+20",)}))
-    gate = tmp_path / "gate"
-    job = submitted(scheduler, shell("ran", f"until test -e '{gate}'; do sleep 0.1; done"), tmp_path)
-    saved = remember(own)
-    runs(scheduler, job)
-    until((work / "jobs" / job.name / "log").exists, "it has begun on its node")
-    own.kill("slurmctld")
-    gate.touch()
-    until((work / "jobs" / job.name / "exit").exists, "its script has ended")
-    forget(own, saved)
-    ended(scheduler, job)
-    assert state(scheduler, job) is State.SUCCEEDED
-    assert own.ask("sacct", "-n", "-X", "-j", job.job_id, "-o", "state").startswith("CANCELLED")
 
 
 # --- how steps ended, where accounting does not say it ---------------------------------------------------------------
@@ -315,8 +243,7 @@ STEPS: dict[str, tuple[str, State, int | None, str]] = {
 
 
 @pytest.mark.parametrize(
-    "account",
-    ["there is none", *(pytest.param(each, marks=NIGHTLY) for each in ("it has no steps", "it is dead"))],
+    "account", ["there is none", *(pytest.param(each, marks=NIGHTLY) for each in ("it has no steps", "it is dead"))]
 )
 def test_without_accounting_the_log_tells_how_steps_ended(
     account: str, request: pytest.FixtureRequest, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -447,10 +374,11 @@ def test_a_cancel_that_does_not_get_through_is_repeated(
     scheduler = SlurmScheduler(cluster(work))
     job = submitted(scheduler, shell("again", "sleep 300"), tmp_path)
     runs(scheduler, job)
-    text = (slurm.folder / "slurm.conf").read_text()
-    (tmp_path / "slurm.conf").write_text(
-        text.replace(f"SlurmctldPort={slurm.port}\n", f"SlurmctldPort={slurm.port + 19}\n")
-    )
+    with monkeypatch.context() as away:
+        hasty(slurm, tmp_path, away)
+        text = Path(os.environ["SLURM_CONF"]).read_text()
+    elsewhere = text.replace(f"SlurmctldPort={slurm.port}\n", f"SlurmctldPort={slurm.port + 19}\n")
+    (tmp_path / "slurm.conf").write_text(elsewhere)
     first = f'mkdir {tmp_path}/first 2>/dev/null && export SLURM_CONF={tmp_path}/slurm.conf\nexec "$real" "$@"'
     wrapped(monkeypatch, tmp_path / "bin", "scancel", first)
     assert scheduler.cancel([job]) == {}

@@ -104,12 +104,7 @@ ENDINGS: dict[str, tuple[JobSpec, dict[str, object], State, str]] = {
         "Exited with exit code 127",
     ),
     "memory": (shell("memory", METRIC + HUNGRY), LITTLE, State.OUT_OF_MEMORY, "exceeded|Exceeded"),
-    "task-memory": (
-        wide("task-memory", METRIC + HUNGRY),
-        LITTLE,
-        State.OUT_OF_MEMORY,
-        "exceeded|Exceeded",
-    ),
+    "task-memory": (wide("task-memory", METRIC + HUNGRY), LITTLE, State.OUT_OF_MEMORY, "exceeded|Exceeded"),
     "memory-survived": (
         shell("memory-survived", METRIC + "exit 0"),
         {**LITTLE, "setup": (f"srun --ntasks=1 {HUNGRY} || true",)},
@@ -302,13 +297,7 @@ def test_jobs_end_although_accounting_is_away_for_a_while(
 
 @pytest.mark.parametrize(("daemon", "words"), [("slurmctld", "slurm"), ("munged", "munge|authentication")])
 def test_jobs_are_unknown_while_a_daemon_is_away_and_end_without_it(
-    runner: Runner,
-    work: Path,
-    slurm: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    daemon: str,
-    words: str,
+    runner: Runner, work: Path, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: str, words: str
 ) -> None:
     """In the daemon's own words. What was to be submitted meanwhile was not sent, and is tried again at once."""
     one, two = (runner.add(shell(name, gated(tmp_path / name, "exit 5")), cluster(work)) for name in ("one", "two"))
