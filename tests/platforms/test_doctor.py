@@ -94,8 +94,7 @@ def test_a_file_with_mistakes_names_them_all(site: Path, capsys: pytest.CaptureF
 
 @pytest.mark.slow
 def test_what_cannot_run_there_is_named_with_its_reason(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "device: cpu\nlayouts: {default: [1x1]}\nunsupported: {deepcam: {reason: it is large, source: a paper}}\n"
-    (site / "platforms" / "it.yaml").write_text(text)
+    local(site, device="cpu", unsupported="{deepcam: {reason: it is large, source: a paper}}", python="{tools}/python")
     doctor(site)
     printed = capsys.readouterr().out
     assert (
@@ -106,9 +105,7 @@ def test_what_cannot_run_there_is_named_with_its_reason(site: Path, capsys: pyte
 
 @pytest.mark.slow
 def test_a_platform_where_no_benchmark_can_run(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "device: cpu\nlayouts: {default: [1x1]}\ncannot_run: {reason: it is old, source: its manual}\n"
-    (site / "platforms" / "it.yaml").write_text(text)
-    (site / "site.yaml").write_text("enabled: [it]\n")
+    local(site, device="cpu", cannot_run="{reason: it is old, source: its manual}")
     assert doctor(site) == 0
     printed = capsys.readouterr().out
     why = "none of the suite's benchmarks can run there: it is old (source: its manual)"
@@ -236,7 +233,8 @@ def local(site: Path, **keys: str) -> None:
     python = tools / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    (site / "platforms" / "it.yaml").write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
+    lines = [f"{key}: {value.replace('{tools}', str(tools))}\n" for key, value in keys.items()]
+    (site / "platforms" / "it.yaml").write_text("".join(lines))
 
 
 @pytest.mark.slow
@@ -248,7 +246,7 @@ def local(site: Path, **keys: str) -> None:
     ],
 )
 def test_the_python_of_this_machine(python: str, message: str, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    local(site, python=python.format(tools=site.parent / "tools"))
+    local(site, python=python)
     assert doctor(site) == 1
     printed = capsys.readouterr().out
     assert steps(printed) == [("ok", "file"), ("failed", "python")]
