@@ -114,14 +114,16 @@ def test_folders_of_jobs_that_slurm_no_longer_knows_go(
         "long-ago": {"ended": False, "days": 181},
         "pending": {"ended": False},
         "resumed": {},
-        "others": {},
     }.items():
         place.folder(kind, **settings)  # type: ignore[arg-type]
     (place.folder("linking") / "out").symlink_to(outside)
     place.aged(place.work / "jobs" / name_of("linking"))
     (place.work / "jobs" / name_of("link")).symlink_to(outside)
     (place.work / "jobs" / "my notes; rm -rf x").mkdir()
-    os.chown(place.work / "jobs" / name_of("others"), 65534, 65534)
+    kept = [name_of(kind) for kind in ("young", "silent", "lost", "pending", "resumed", "link")]
+    if os.geteuid() == 0:  # only root can give a folder to somebody else
+        os.chown(place.folder("others"), 65534, 65534)
+        kept.append(name_of("others"))
     place.aged(place.work / "jobs" / "my notes; rm -rf x")
     session = Journal(place.runs / "r1", {"tests": ["t"], "options": {}})
     session.write_jobs([{"test": "t", "attempt": 1, "name": name_of("resumed"), "platform": "mine", "state": "queued"}])
@@ -139,7 +141,6 @@ def test_folders_of_jobs_that_slurm_no_longer_knows_go(
     ):
         assert re.search(line, said), (line, said)
     assert name_of("others") not in said
-    kept = [name_of(kind) for kind in ("young", "silent", "lost", "pending", "resumed", "others", "link")]
     assert len(place.jobs) == len(kept) + 4
     assert place.prune("--yes") == 0, capsys.readouterr()
     assert place.jobs == sorted([*kept, "my notes; rm -rf x"])

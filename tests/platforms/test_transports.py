@@ -147,7 +147,8 @@ def test_exit_codes_and_both_streams_are_exact(transport):
         assert (done.exit_code, done.stdout, done.stderr) == expected, text
 
 
-def test_a_command_that_is_not_there_is_exit_code_127_and_says_its_name(transport):
+def test_a_command_that_is_not_there_is_exit_code_127_and_says_its_name(transport, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # a folder that may not be read would be the cause
     done = transport.run(["no-such-command", "-x"])
     assert (done.exit_code, done.stdout) == (127, b"")
     assert b"no-such-command" in done.stderr
