@@ -105,6 +105,11 @@ def bare(bare_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.fixture
+def stepless(stepless_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return enter(stepless_cluster, monkeypatch)
+
+
+@pytest.fixture
 def work(tmp_path: Path) -> Path:
     return tmp_path / "a folder's work%j"
 
