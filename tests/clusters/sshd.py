@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.clusters.ports import LOOPBACK, reserved_port
 from tests.programs import find, require
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 PASSPHRASE = "correct horse"
 INSTALL = "apt-get install openssh-server openssh-client"
 

@@ -59,7 +59,7 @@ def write(folder: Path) -> Path:
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, cwd="/")
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, cwd="/")
 
 
 @pytest.mark.slow

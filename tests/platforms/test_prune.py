@@ -488,7 +488,7 @@ def test_a_run_that_is_gone_on_with_meanwhile_stays(runs: Path, *, late: bool) -
     session = Journal(runs / "r1", PLAN)
     process.send_signal(signal.SIGCONT)
     try:
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate()
         assert process.returncode == 1, out
         assert "r1 stays: a process has begun to work on it" in errors
         after = content(runs / "r1")
@@ -520,7 +520,7 @@ def test_a_full_disk_costs_no_run(runs: Path) -> None:
     make(runs, "small")
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))  # noqa: E731
     process = elsewhere(runs, "--yes", preexec_fn=limit)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate()
     assert process.returncode == 1
     assert "error: r1 stays as it is: [Errno 27] File too large" in errors
     assert content(runs / "r1") == before

@@ -956,13 +956,11 @@ def test_a_trial_that_the_controller_does_not_answer_is_no_refusal(
 
 
 def test_a_claim_whose_owner_was_killed_at_once_grows_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "CLAIM_S", 1)
-    monkeypatch.setattr(submission, "TWICE_S", 1)
     (tmp_path / "jobs" / ALONE.name / "claim").mkdir(parents=True)
     assert submit(tmp_path, "echo 7").outcome == "claimed"
-    time.sleep(1.1)
+    monkeypatch.setattr(submission, "CLAIM_S", 0)
     assert submit(tmp_path, "echo 7").outcome == "claimed"  # the first time that Slurm knows of no job
-    time.sleep(1.1)
+    monkeypatch.setattr(submission, "TWICE_S", 0)
     assert submit(tmp_path, "echo 7").detail == "7"
 
 

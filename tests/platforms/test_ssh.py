@@ -303,7 +303,7 @@ def test_a_job_that_was_not_polled_has_hints(lined: tuple[SshScheduler, Line], w
 @pytest.mark.slow
 def test_a_refused_submission_says_why(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
     scheduler, _ = lined
-    text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
+    text = scheduler.render(SPEC).replace("time_limit_s=900", "time_limit_s=soon")
 
     with pytest.raises(RefusedError, match=r"far: start of the supervisor failed: .*: 'soon' .*station.yaml"):
         scheduler.submit(SPEC, text, tmp_path)
