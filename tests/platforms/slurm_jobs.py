@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from tests.waiting import until
 def cluster(work: Path, name: str = "cluster", **keys: object) -> Platform:
     slurm = {"account": "z19", **keys.pop("slurm", {})}  # type: ignore[dict-item]
     fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("cluster.yaml")}
-    ours = {"poll_s": 0.5, "max_running": 50, "retries": 0}
+    ours: dict[str, object] = {"poll_s": 0.5, "max_running": 50, "retries": 0}
+    if os.geteuid() != 0:  # only a slurmd of root gives jobs the environment that their user has
+        ours["env"] = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
     return Platform(**{"name": name, "work_dir": str(work), "slurm": slurm, **fixed, **ours, **keys})
 
 
