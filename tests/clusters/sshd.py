@@ -118,8 +118,14 @@ class Sshd:
         _signal([*self._listener(), *self.sessions()], signal.SIGCONT)
 
     def sessions(self) -> list[int]:
-        """The processes of its connections, what they run excluded."""
-        return [child for parent in self._listener() for child in _children(parent)]
+        """The processes of its connections, of which each may have several, what they run excluded."""
+        found: list[int] = []
+        parents = self._listener()
+        while parents:
+            children = list(_sshd_children(parents.pop()))
+            found += children
+            parents += children
+        return found
 
     def _listener(self) -> list[int]:
         return [] if self._pid is None else [self._pid]
@@ -169,13 +175,14 @@ def _host(name: str, port: int) -> str:
     return f"Host {name}\n    HostName {LOOPBACK}\n    Port {port}\n"
 
 
-def _children(parent: int) -> Iterator[int]:
+def _sshd_children(parent: int) -> Iterator[int]:
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = entry.read_text().rpartition(")")[2].split()
+            head, _, tail = entry.read_text().rpartition(")")
         except OSError:
             continue
-        if int(fields[1]) == parent and fields[0] != "Z":
+        state, ppid = tail.split()[:2]
+        if int(ppid) == parent and state != "Z" and head.partition("(")[2].startswith("sshd"):
             yield int(entry.parent.name)
 
 
