@@ -593,6 +593,8 @@ benchmarks:
 
 def test_a_platform_written_in_code() -> None:
     platform = Platform(name="mine", time_limit=5.0, start_limit=7)
+    with pytest.raises(ValueError, match="frozen"):
+        platform.size = "full"  # type: ignore[misc]
     assert (platform.time_limit_s, platform.start_limit_s, platform.unit) == (5.0, 7.0, "cpu")
     assert platform.layout_list() == (Layout(1, 1, "cpu"),)
 

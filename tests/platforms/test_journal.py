@@ -138,6 +138,15 @@ def test_a_record_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         session_history.read_sessions(tmp_path)
 
 
+def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
+    """By a turn that was under way; the number of the file may be another's by now."""
+    mine = Journal(tmp_path, PLAN)
+    mine.end(DONE)
+    before = mine.path.read_bytes()
+    mine.write_jobs([JOB])
+    assert mine.path.read_bytes() == before
+
+
 def test_unfinished_runs_are_listed_newest_first(tmp_path: Path) -> None:
     for run, how in (("first", PENDING), ("second", DONE), ("third", PENDING)):
         Journal(tmp_path / run, PLAN).end(how)

@@ -223,6 +223,15 @@ def test_what_stays_says_why(runs: Path, case: str, capsys: pytest.CaptureFixtur
     assert content(runs) == before
 
 
+def test_no_run_goes_while_an_answer_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(runs, "it", 400)
+    (runs.parent / "references").mkdir()
+    (runs.parent / "references/answer.yaml").symlink_to("answer.yaml")
+    assert prune(runs, "--yes") == 2
+    assert "answer.yaml: cannot be read" in capsys.readouterr().err
+    assert (runs / "it").is_dir()
+
+
 def test_a_run_goes_once_its_test_is_no_longer_red(runs: Path) -> None:
     make(runs, "it", 400)
     judged(runs, ("it", "rate", True, "slower"), ("later", "rate", False, "ok"), ("latest", "rate", True, "slower"))
