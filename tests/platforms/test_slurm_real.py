@@ -207,7 +207,7 @@ def test_what_others_do_to_jobs(runner: Runner, work: Path, slurm: Cluster) -> N
 
     Of these, one is begun again on another node, and one where its site says, on the same.
     """
-    first = gated(work.parent / "never", "true")
+    waits = gated(work.parent / "never", "true")
 
     def on(name: str, command: str, where: str, retries: int = 0) -> Job:
         partition, _, node = where.partition(" ")
@@ -219,12 +219,12 @@ def test_what_others_do_to_jobs(runner: Runner, work: Path, slurm: Cluster) -> N
         return f"if [ -e {work.parent}/{mark} ]; then exit 0; fi; touch {work.parent}/{mark}; sleep 300"
 
     cancelled = on("cancelled", "trap 'exit 0' TERM; sleep 300 & wait", "standard cn1")
-    requeued = on("requeued", first, "standard cn1")
-    lost = on("lost", first, "standard cn2")
+    requeued = on("requeued", waits, "standard cn1")
+    lost = on("lost", waits, "standard cn2")
     same = on("same", once("same"), "standard cn3", retries=1)
     elsewhere = on("elsewhere", once("elsewhere"), "gpu", retries=1)
     low = cluster(work, "low", slurm={"qos": "low", "exclusive": True, "partition": "gpu-mi210"})
-    preempted = runner.add(replace(shell("preempted", first), platform="low"), low)
+    preempted = runner.add(replace(shell("preempted", waits), platform="low"), low)
     begun(runner, work, cancelled, requeued, lost, same, elsewhere, preempted)
     until(lambda: all((work.parent / mark).exists() for mark in ("same", "elsewhere")), "they have begun")
 
