@@ -1,11 +1,7 @@
-"""A real Slurm of eight nodes on this machine: its own daemons, MariaDB and munge, without systemd, in one folder.
-
-`python -m tests.clusters.slurm up|down|env FOLDER [--port N]` starts one by hand, ends it, prints what clients need.
-"""
+"""A real Slurm of eight nodes on this machine: its own daemons, MariaDB and munge, without systemd, in one folder."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import getpass
@@ -31,7 +27,6 @@ from tests.clusters.slurm_daemons import (
 from tests.clusters.slurm_folder import fill_database, filled, make_database, prepare
 from tests.clusters.slurm_jobs import kill_all
 
-PORT = 17000
 # base ports of two clusters are at least this far apart
 PORTS = 20
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "mariadb-install-db")
@@ -61,7 +56,7 @@ class Cluster:
     """
 
     def __init__(
-        self, folder: Path, port: int = PORT, *, accounting: bool = True, settings: Mapping[str, str] | None = None
+        self, folder: Path, port: int, *, accounting: bool = True, settings: Mapping[str, str] | None = None
     ) -> None:
         self.folder = folder.resolve()
         self.port = port
@@ -279,24 +274,3 @@ class Cluster:
             for name in group:
                 daemons[name].end()
         kill_all(self.folder)  # what a node was starting when it was asked to end
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.clusters.slurm", description=__doc__)
-    parser.add_argument("action", choices=["up", "down", "env"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--port", type=int, default=PORT)
-    parser.add_argument("--no-accounting", action="store_true")
-    asked = parser.parse_args()
-    cluster = Cluster(asked.folder, asked.port, accounting=not asked.no_accounting)
-    if asked.action == "up":
-        cluster.up()
-    elif asked.action == "down":
-        cluster.down()
-    if asked.action != "down":
-        for name, value in cluster.environ.items():
-            print(f"export {name}={shlex.quote(value)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -17,6 +17,7 @@ from tests.programs import require
 
 FIRST_PORT = 17400
 SLOTS = 16
+USERS = 40  # so many that share a machine have ports of their own
 
 
 @contextlib.contextmanager
@@ -34,8 +35,9 @@ def slot() -> Iterator[tuple[Path, int]]:
     home.mkdir(mode=0o700, exist_ok=True)
     if home.stat().st_uid != os.getuid():
         raise ClusterError(f"{home} belongs to somebody else")
+    first_port = FIRST_PORT + os.getuid() % USERS * SLOTS * PORTS
     for number in range(SLOTS):
-        folder, port = home / str(number), FIRST_PORT + number * PORTS
+        folder, port = home / str(number), first_port + number * PORTS
         with (home / f"{number}.lock").open("w") as lock:
             if not _free(lock):
                 continue

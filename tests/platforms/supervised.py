@@ -14,8 +14,9 @@ from platforms.schedulers import Scheduler, connect, supervisor
 from platforms.schedulers.local import LocalScheduler
 from tests.waiting import until
 
-SPEC = JobSpec("true-1x1cpu-k2345abc", "test_a.py::test_a[x]", "local", Layout(1, 1, "cpu"), ("true",), time_limit_s=60)
-PATIENCE_S = 60.0
+SPEC = JobSpec(
+    "true-1x1cpu-k2345abc", "test_a.py::test_a[x]", "local", Layout(1, 1, "cpu"), ("true",), time_limit_s=900
+)
 
 
 def at(kind: str, work_dir: Path, **keys: object) -> Scheduler:

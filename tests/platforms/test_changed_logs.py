@@ -8,20 +8,27 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, State, job_name
+from platforms.job import State
 from platforms.runner import Job, Runner, finalizer
 from platforms.schedulers import connect
 from platforms.schedulers.slurm import judge
-from tests.waiting import until
+from tests.platforms.slurm_jobs import gated, pumped, shell
 
-KINDS = ["local", "ssh", pytest.param("slurm", marks=pytest.mark.real_slurm)]
+KINDS = [
+    pytest.param("local", marks=pytest.mark.slow),
+    pytest.param("ssh", marks=pytest.mark.slow),
+    pytest.param("slurm", marks=pytest.mark.real_slurm),
+]
+
+NIGHTLY = pytest.mark.nightly("platforms/schedulers", "platforms/runner")
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +39,13 @@ def little_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=KINDS)
-def platform(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
+def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Platform:
     kind = request.param
     keys: dict[str, object] = {"scheduler": kind, "poll_s": 0.2, "source": Path("here.yaml")}
     if kind != "local":
         keys["work_dir"] = str(tmp_path / "work")
     if kind == "slurm":
-        cluster = request.getfixturevalue("slurm")
-        monkeypatch.setenv("SLURM_CONF", cluster.environ["SLURM_CONF"])
+        request.getfixturevalue("slurm")
         keys["slurm"] = {"account": "z19"}
     return Platform(name="here", device="cpu", layouts={"default": ("1x1",)}, **keys)
 
@@ -57,27 +63,16 @@ def lines(first: int, last: int) -> str:
 
 def begun(runner: Runner, platform: Platform, gate: Path, after: str, setup: tuple[str, ...] = ()) -> tuple[Job, Path]:
     """A job that has written forty lines, all of which were read, and waits to do what comes after; and its log."""
-    script = f"{lines(1, 40)}; until [ -e {gate} ]; do sleep 0.1; done; {after}"
-    layout, test = Layout(1, 1, "cpu"), "test_x.py::test_x[here]"
-    name = job_name("log", layout, "r1", test)
-    spec = JobSpec(name, test, platform.name, layout, ("sh", "-c", script), time_limit_s=600, start_limit_s=600)
+    spec = replace(shell("here", f"{lines(1, 40)}; {gated(gate, after)}"), platform=platform.name)
     job = runner.add(spec, platform.model_copy(update={"setup": setup}))
-
-    def was_read() -> bool:
-        runner.pump()
-        return job.offset == len("line 1 of many\n") * 9 + len("line 10 of many\n") * 31
-
-    until(was_read, "its lines are not read")
-    folder = job.folder if platform.scheduler == "local" else Path(str(platform.work_dir)) / "jobs" / name
+    bytes_of_lines = len("line 1 of many\n") * 9 + len("line 10 of many\n") * 31
+    pumped(runner, lambda: job.offset == bytes_of_lines, "its lines are read")
+    folder = job.folder if platform.scheduler == "local" else Path(str(platform.work_dir)) / "jobs" / spec.name
     return job, folder / "log"
 
 
-def truncated(log: Path) -> None:
-    os.truncate(log, 0)
-
-
-def cut(log: Path) -> None:
-    os.truncate(log, 100)
+def cut(log: Path, size: int) -> None:
+    os.truncate(log, size)
 
 
 def replaced(log: Path) -> None:
@@ -85,19 +80,15 @@ def replaced(log: Path) -> None:
     log.write_text("something else\n" * 1000)
 
 
-def removed(log: Path) -> None:
-    log.unlink()
-
-
 @pytest.mark.parametrize(
     ("change", "after", "problem"),
     [
-        (truncated, lines(41, 45), "was truncated or replaced while its job wrote"),
-        (truncated, lines(41, 400), "was truncated or replaced while its job wrote"),
-        (cut, "true", "was truncated or replaced while its job wrote"),
-        (replaced, lines(41, 45), "was truncated or replaced while its job wrote"),
-        (removed, lines(41, 45), "log is gone"),
+        (partial(cut, size=0), lines(41, 400), "was truncated or replaced while its job wrote"),
+        pytest.param(partial(cut, size=100), "true", "was truncated or replaced", marks=NIGHTLY),
+        pytest.param(replaced, lines(41, 45), "was truncated or replaced", marks=NIGHTLY),
+        (Path.unlink, lines(41, 45), "log is gone"),
     ],
+    ids=["emptied", "cut", "replaced", "removed"],
 )
 def test_what_was_lost_of_a_log_is_a_problem(
     platform: Platform, runner: Runner, tmp_path: Path, change: Callable[[Path], None], after: str, problem: str
@@ -157,17 +148,12 @@ def test_a_folder_that_was_removed_under_a_slurm_job_is_a_problem(
 def test_a_slurm_script_without_its_exit_file_is_a_problem(platform: Platform, runner: Runner, tmp_path: Path) -> None:
     job, _log = begun(runner, platform, tmp_path / "gate", "true", setup=("trap - EXIT",))
     (tmp_path / "gate").touch()
-    runner.wait(job)
-    assert job.run is not None
-    assert job.run.problems == ("its script left no file `exit`, which says how long the log is",)
+    assert runner.wait(job).run.problems == ("its script left no file `exit`, which says how long the log is",)
 
 
 @pytest.mark.parametrize("platform", KINDS[1:], indirect=True)
 def test_a_success_that_printed_nothing_has_an_empty_log(platform: Platform, runner: Runner) -> None:
-    layout, test = Layout(1, 1, "cpu"), "test_x.py::test_x[here]"
-    name = job_name("log", layout, "r1", test)
-    arguments = (sys.executable, "-S", "-c", "pass")
-    job = runner.add(JobSpec(name, test, platform.name, layout, arguments, time_limit_s=600), platform)
+    job = runner.add(replace(shell("here"), platform=platform.name), platform)
     runner.wait(job)
     assert job.result().problems == ()
     assert (job.folder / "log").read_bytes() == b""

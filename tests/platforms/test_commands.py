@@ -78,9 +78,7 @@ def places(runs: Path) -> str:
 # --- folders and runs that are not there -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words", [["jobs"], ["jobs", "it"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]]
-)
+@pytest.mark.parametrize("words", [["jobs"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]])
 def test_a_mistyped_folder_of_runs_is_refused(runs: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert types(runs.with_name("rums"), *words) == 2
     assert f"error: --runs-dir: there is no folder {runs.with_name('rums')}" in capsys.readouterr().err
@@ -98,12 +96,6 @@ def test_where_nothing_has_run_yet(
     for words in (["logs", "a"], ["cancel", "latest"], ["jobs", "latest"], ["prune"]):
         assert main([*words, *site]) == 2
         assert "error: no runs yet in" in capsys.readouterr().err
-
-
-def test_of_runs_that_have_all_ended_jobs_names_the_last_one(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make(runs, "it")
-    assert types(runs, "jobs") == 0
-    assert f"`python -m platforms jobs latest{places(runs)}` shows the last one" in capsys.readouterr().out
 
 
 def test_a_run_that_was_put_away_can_be_brought_back(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +315,7 @@ def broken(runs: Path, text: str) -> None:
     path.write_text(text)
 
 
-@pytest.mark.parametrize("text", ['{"schema": 1}\n', "no JSON\n", '["a", "list"]\n', '{"schema": 99}\n'])
+@pytest.mark.parametrize("text", ["no JSON\n", '{"schema": 99}\n'])
 def test_one_broken_record_keeps_nobody_from_the_others(
     runs: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -357,28 +349,29 @@ def command(runs: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "platforms", *words, *places]
 
 
+@pytest.mark.slow
 def test_who_has_read_enough_is_not_bothered(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `| head -0`: nobody reads it, at once."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # or every line is written as it is said
     make(runs, "it")
-    for words in (["jobs", "it"], ["logs", "a"]):
-        read, write = os.pipe()
-        os.close(read)
-        done = subprocess.run(command(runs, *words), cwd=ROOT, stdout=write, stderr=subprocess.PIPE, timeout=60)
-        os.close(write)
-        assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command(runs, "logs", "a"), cwd=ROOT, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_no_mistake_of_ours(runs: Path) -> None:
     make(runs, "it")
-    for words in (["jobs"], ["logs", "a"], ["prune", "--dry-run"], ["jobs", "nothing"]):
-        for closed in (">&-", "2>&-", ">&- 2>&-"):
-            typed = f"{shlex.join(command(runs, *words))} {closed}"
-            done = subprocess.run(["sh", "-c", typed], cwd=ROOT, capture_output=True, text=True, timeout=60)
-            assert done.returncode == (2 if "nothing" in words else 0), (typed, done.stderr)
-            assert "Traceback" not in done.stderr
+    for words, closed in ((["logs", "a"], ">&-"), (["jobs", "nothing"], ">&- 2>&-")):
+        typed = f"{shlex.join(command(runs, *words))} {closed}"
+        done = subprocess.run(["sh", "-c", typed], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == (2 if "nothing" in words else 0), (typed, done.stderr)
+        assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c(runs: Path) -> None:
     session = Journal(runs / "it", {"tests": [TEST], "options": {}})
     try:
@@ -392,26 +385,25 @@ def test_ctrl_c(runs: Path) -> None:
             assert process.stderr is not None
             assert process.stdout.readline() == b"its log\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 128 + signal.SIGINT
+            assert process.wait() == 128 + signal.SIGINT
             assert process.stderr.read() == b"interrupted\n"
     finally:
         session.end(DONE)
 
 
-@pytest.fixture
-def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As NFS without its lock daemon."""
-
+def fail_locks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def flock(file: int, how: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", flock)
 
 
 def test_a_file_system_without_locks_is_said_so(
-    runs: Path, without_locks: None, capsys: pytest.CaptureFixture[str]
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As NFS without its lock daemon."""
     make(runs, "it")
+    fail_locks(monkeypatch, errno.ENOLCK)
     assert types(runs, "prune", "--yes", "--keep-days=0") == 0
     said = capsys.readouterr().out
     assert f"{runs}/old is in a file system without locks (No locks available): let no other prune work in" in said
@@ -422,11 +414,7 @@ def test_a_lock_that_fails_otherwise_is_said_so(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(runs, "it")
-
-    def flock(file: int, how: int) -> None:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    fail_locks(monkeypatch, errno.ESTALE)
     assert types(runs, "prune", "--yes", "--keep-days=0") == 2
     said = capsys.readouterr().err
     assert f"{runs}/old/.lock: the kernel does not say whether another process works there: Stale file handle" in said

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
-import subprocess
-import sys
-import time
+import runpy
 from functools import partial
 from pathlib import Path
 
@@ -59,16 +56,13 @@ def test_the_shipped_platform(tmp_path: Path) -> None:
     assert local.all_marks == ("local",)
 
 
-def test_the_schema_is_current() -> None:
+def test_the_schema_is_current_and_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = (HERE / "schema.json").read_text(encoding="utf-8")
     again = "run: python -m platforms.config > platforms/schema.json"
     assert json.loads(text) == schema.schema(), again
     assert (HERE / "local.yaml").read_text(encoding="utf-8").startswith("# yaml-language-server: $schema=schema.json\n")
-
-
-def test_the_schema_is_printed() -> None:
-    done = subprocess.run([sys.executable, "-m", "platforms.config"], cwd=ROOT, capture_output=True, check=True)
-    assert json.loads(done.stdout) == schema.schema()
+    runpy.run_path(str(HERE / "config/__main__.py"), run_name="__main__")
+    assert json.loads(capsys.readouterr().out) == schema.schema()
 
 
 def test_the_documentation_names_every_key() -> None:
@@ -110,12 +104,9 @@ def test_a_time_is_read_in_every_notation(tmp_path: Path, text: str, seconds: fl
     ("text", "what"),
     [
         ("90", "90 of what? (write 90s, 90m, or H:MM:SS as in 1:30:00)"),
-        ("1.5", "1.5 of what?"),
         ("1:30", "'1:30' may be hours or minutes (write 1:30:00 or 0:01:30)"),
-        ("1:99:00", "'1:99:00' is no time"),
         ("two hours", "'two hours' is no time"),
         ("0s", "'0s' must be longer than nothing"),
-        ("-1:00:00", "'-1:00:00' is no time"),
         ("", "nothing is written here"),
         ("true", "needs a time"),
         ("[1h]", "needs a time"),
@@ -219,7 +210,7 @@ def test_a_stack_names_the_image_of_pods(tmp_path: Path) -> None:
     platform = load(tmp_path, pods + "stacks: {new: {image: a/b:2}}\n")
     assert platform.with_stack("new").kubernetes.image == "a/b:2"
     assert mistakes(tmp_path, pods + "stacks:\n  new: {image: a/b, modules: [x]}\n") == [
-        "7: stacks.new.modules: means nothing to scheduler kubernetes (remove it; see `kubernetes:`)",
+        "7: stacks.new.modules: means nothing to scheduler kubernetes (remove it; see `kubernetes:`)"
     ]
 
 
@@ -272,35 +263,22 @@ def test_all_mistakes_of_all_files_at_once(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "1: the file is empty"),
-        ("# only a comment\n\n", "1: the file is empty"),
-        ("~", "1: the file is empty"),
         ("just words", "1: this is no mapping"),
         ("\n- 1\n", "2: this is no mapping"),
         ("a:\n\tb: 1\n", "2: a tab where YAML wants spaces"),
-        ("\tsize: quick\n", "1: a tab where YAML wants spaces"),
         ("size: quick\nmode: [\n", "not YAML: while parsing"),
         ("slurm: {account: ${site.project}, qos: a}\n", ' a text with braces needs quotes: "${…}"'),
         ("modules: [${site.module}]\n" + "#" * 9000, ' a text with braces needs quotes: "${…}"'),
         ("python: a: b\n", "1: not YAML: mapping values are not allowed"),
-        ("size: quick\npython: @x\n", "2: not YAML: while scanning for the next token"),
         ("size: quick\n---\nsize: quick\n", "2: not YAML: "),
-        ("python: *x\n", "1: not YAML: "),
         ("size: quick\npython: a\x07b\n", "2: a control character (U+0007)"),
         (b"size: quick\npython: caf\xe9\n", "2: byte 0xe9 is not UTF-8 (save the file as UTF-8)"),
-        ("size: quick\n".encode("utf-16"), "1: byte 0xff is not UTF-8"),
         ("env: " + "{a: " * 900 + "}" * 900, "1: nested too deeply"),
-        ("env: " + "[" * 5000, ": not YAML"),
-        ("- " * 5000, "1: nested too deeply"),
         ("# " + "x" * 2_000_000, "1: 2,000,002 bytes are too many"),
     ],
 )
 def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str | bytes, problem: str) -> None:
     assert any(problem in found for found in mistakes(tmp_path, text))
-
-
-def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
-    (tmp_path / "it.yaml").write_bytes(b"\xef\xbb\xbfsize: smoke\n")
-    assert load_platforms([tmp_path], environ={}, root=tmp_path)["it"].size == "smoke"
 
 
 @pytest.mark.parametrize(
@@ -315,9 +293,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("python: !!python/name:os.system x\n", "1: python: tags such as tag:yaml.org,2002:python/name:os.system"),
         ("env: &a {A: *a}\n", "1: nested too deeply, or an alias (`*name`) that contains itself"),
         ("size:\nmode: overlap\n", "1: size: nothing is written here (write a value, or remove the line)"),
-        ("marks:\n", "1: marks: nothing is written here"),
         ("name: other\n", "1: name: cannot be set (a platform has the name of its file)"),
-        ("source: /x\n", "1: source: cannot be set"),
         ("time_limit_s: 60\n", "1: time_limit_s: unknown key (did you mean 'time_limit'?)"),
         ("colour: red\n", "1: colour: unknown key (known: arguments, benchmarks, cannot_run, configurations,"),
         ("benchmarks:\n  deepcam:\n    device: gpu\n", "3: benchmarks.deepcam.device: unknown key (known: arguments,"),
@@ -330,13 +306,11 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("layouts: [1x4]\n", "1: layouts: needs lines of `key: value`, not a list"),
         ("layouts: {big: [1x4]}\n", "1: layouts: has no set `default` (write default: [1x4])"),
         ("layouts: {default: []}\n", "1: layouts.default: is empty (write at least one)"),
-        ("layouts: {default: [4]}\n", "1: layouts.default[0]: '4' is no layout"),
         ("layouts: {default: [0x4]}\n", "1: layouts.default[0]: '0x4' is no layout"),
         ("layouts: {default: [1x4, 1x4]}\n", "1: layouts.default: 1x4 is written twice (keep one)"),
         ("configurations: [tuned, quick]\n", "1: configurations[1]: 'quick' is not one of gbs32, tuned"),
         ("configurations: tuned\n", "1: configurations: needs a list, as in [a, b], not 'tuned'"),
         ("device: rocm\n", "1: device: 'rocm' is not one of ours (write gpu)"),
-        ("device: Cerebras\n", "1: device: 'Cerebras' is not one of ours (write csx)"),
         ("launcher: mpirun\n", "1: launcher: 'mpirun' is not one of ours (on Slurm write srun"),
         ("max_running: 0\n", "1: max_running: '0' is too small (at least 1)"),
         ("poll_s: 0\n", "1: poll_s: '0' is too small (more than 0)"),
@@ -344,14 +318,11 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("data_dir: '  '\n", "1: data_dir: is empty"),
         ("env: {A-B: 1}\n", "1: env.A-B: 'A-B' is no name of an environment variable"),
         ("env: {A: [1]}\n", "1: env.A: needs a text"),
-        ("unsupported: {cosmoflow: }\n", "1: unsupported.cosmoflow: nothing is written here"),
         ("unsupported:\n  cosmoflow: {source: x}\n", "2: unsupported.cosmoflow.reason: is missing"),
         (
             "unsupported:\n  cosmoflow:\n    why: x\n",
             "3: unsupported.cosmoflow.why: unknown key (known: reason, source)",
         ),
-        ("unsupported:\n  cosmoflow: ['x']\n", "2: unsupported.cosmoflow.reason: needs a text"),
-        ("unsupported: {cosmoflow: ' '}\n", "1: unsupported.cosmoflow.reason: is empty"),
         (
             "unsupported: {cosmoflow: true}\n",
             "1: unsupported.cosmoflow: needs the reason (write {reason: …, source: …}",
@@ -509,15 +480,12 @@ def test_the_keys_of_the_history_have_defaults(tmp_path: Path) -> None:
         ("max_device_hours: 8h\n", "1: max_device_hours: needs a number, not '8h'"),
         ("options: {size: [a]}\n", "1: options.size: needs one value, not a list or a mapping"),
         ("values: {a b: 1}\n", "1: values.a b: 'a b' is no name"),
-        ("name: Our Site\n", "1: name: 'Our Site' is no name (small letters, digits and _, beginning with a letter)"),
         (
             "history: $HOME/h\n",
             "1: history: '$HOME/h' has a $, and variables are not filled in here (write the path; ~ is your home)",
         ),
         ("history: ''\n", "1: history: is empty (write a text, or remove the line)"),
         ("night_ends: 12\n", "1: night_ends: '12' is no time of day (write HH:MM, as in 12:00)"),
-        ("night_ends: 24:00\n", "1: night_ends: '24:00' is no time of day (write HH:MM, as in 12:00)"),
-        ("night_ends: noon\n", "1: night_ends: 'noon' is no time of day (write HH:MM, as in 12:00)"),
         ("night_ends: [12:00]\n", "1: night_ends: needs a time of day (as in 12:00)"),
         ("values: {db_password: x}\n", "1: values.db_password: looks like a secret"),
         ("enabled: [a]\nenabled: [b]\n", "2: enabled: written twice"),
@@ -560,18 +528,7 @@ def test_site_values_that_do_not_fit_are_not_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "key",
-    [
-        "HF_TOKEN",
-        "password",
-        "DbPassword",
-        "api_key",
-        "AWS_SECRET_ACCESS_KEY",
-        "API-KEY",
-        "token",
-        "CREDENTIALS",
-        "pgpassword",
-    ],
+    "key", ["HF_TOKEN", "DbPassword", "api_key", "AWS_SECRET_ACCESS_KEY", "API-KEY", "CREDENTIALS", "pgpassword"]
 )
 def test_secrets_never_reach_yaml(tmp_path: Path, key: str) -> None:
     problems = mistakes(tmp_path, f"env:\n  {key}: hunter2\n")
@@ -634,18 +591,10 @@ benchmarks:
         general.layout_list(None, "larg")
 
 
-def test_marks(tmp_path: Path) -> None:
-    assert load(tmp_path, "marks: [a100, it, nvidia]\n").all_marks == ("it", "a100", "nvidia")
-
-
-def test_a_platform_is_frozen(tmp_path: Path) -> None:
-    platform = load(tmp_path, "size: quick\n")
-    with pytest.raises(ValueError, match="frozen"):
-        platform.size = "full"  # type: ignore[misc]
-
-
 def test_a_platform_written_in_code() -> None:
     platform = Platform(name="mine", time_limit=5.0, start_limit=7)
+    with pytest.raises(ValueError, match="frozen"):
+        platform.size = "full"  # type: ignore[misc]
     assert (platform.time_limit_s, platform.start_limit_s, platform.unit) == (5.0, 7.0, "cpu")
     assert platform.layout_list() == (Layout(1, 1, "cpu"),)
 
@@ -663,19 +612,6 @@ def test_auto_is_what_this_machine_has(tmp_path: Path) -> None:
     assert load(tmp_path, text, CUDA_VISIBLE_DEVICES="").device == "cpu"
 
 
-def test_ten_files_are_read_quickly(tmp_path: Path) -> None:
-    text = REMOTE + "env:\n" + "".join(f"  V{n}: {n}\n" for n in range(20))
-    for number in range(10):
-        (tmp_path / f"p{number}.yaml").write_text(text)
-
-    def seconds() -> float:
-        begin = time.thread_time()
-        load_platforms([tmp_path], environ=os.environ, root=tmp_path)
-        return time.thread_time() - begin
-
-    assert min(seconds() for _ in range(5)) < 0.2  # 0.02 on an idle core; the limit is 0.05, and machines differ
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -687,10 +623,7 @@ def test_ten_files_are_read_quickly(tmp_path: Path) -> None:
             "unsupported: {weather: too new}",
             "4: unsupported.weather: there is no benchmark 'weather' (known: cosmoflow, resnet50)",
         ),
-        (
-            "data_dir: '${nope}'",
-            "4: data_dir: ${nope} is never filled in (write ${site.nope}, a value of site.yaml)",
-        ),
+        ("data_dir: '${nope}'", "4: data_dir: ${nope} is never filled in (write ${site.nope}, a value of site.yaml)"),
         (
             "data_dir: 'x${env.My-Key}'",
             "4: data_dir: ${env.My-Key} is never filled in (write ${site.my_key}, a value of site.yaml)",

@@ -123,6 +123,7 @@ def test_hidden_nvidia_and_visible_amd(tmp_path: Path) -> None:
     assert count_accelerators(environ, tmp_path) == DeviceCount("rocm", 2)
 
 
+@pytest.mark.slow
 def test_this_machine_is_counted_without_torch() -> None:
     code = "import sys; from platforms.config.devices import count_accelerators as c; print(c({}).count, *sys.modules)"
     done = subprocess.run(

@@ -180,14 +180,6 @@ def test_the_command_that_a_refusal_prints_cures_it(site: Path) -> None:
     checkout.refuse_unready(platforms["new"], site, settings)
 
 
-def test_help_shows_the_folder_as_pytest_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["enable", "--help"])
-    shown = capsys.readouterr().out
-    assert "--site=DIR" in shown
-    assert "--site DIR" not in shown
-
-
 def test_a_machine_that_has_ended_is_said_to_be_so(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (site / "platforms" / "a.yaml").write_text("scheduler: local\ndevice: cpu\nuntil: 2024-12-31\nsuccessor: new\n")
     assert main(["enable", "a", "new", "--site", str(site)]) == 0

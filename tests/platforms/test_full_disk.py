@@ -6,19 +6,18 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, State, job_name
+from platforms.job import State
 from platforms.runner import Runner
 from tests.clusters.slurm import Cluster
-from tests.waiting import until
+from tests.platforms.slurm_jobs import cluster, gated, pumped, shell
 
-LAYOUT = Layout(1, 1, "cpu")
-PATIENCE_S = 120.0
-FULL_S = 6.0
+FULL_S = 3.0
 
 
 @pytest.fixture
@@ -44,26 +43,23 @@ def fill(disk: Path) -> None:
         return
 
 
-def job(name: str, platform: str, command: str) -> JobSpec:
-    test = f"test_x.py::test_x[{name}]"
-    named = job_name(name, LAYOUT, "r1", test)
-    return JobSpec(named, test, platform, LAYOUT, ("sh", "-c", command), time_limit_s=600, start_limit_s=600)
-
-
 def plays(disk: Path, gate: Path, platform: Platform, words: str) -> list[str]:
-    """A job ends while the disk is full, which has room again some seconds later. Returns what a person was told."""
+    """A job ends while the disk is full. Returns what a person was told, where there are words that have no room."""
     said: list[str] = []
     runner = Runner(disk / "runs", "r1", on_trouble=said.append)
-    waits = f"until [ -e {gate} ]; do sleep 0.1; done; printf '{words}'"
-    one = runner.add(job("a", platform.name, waits), platform)
+    waits = gated(gate, f"printf '{words}'")
+    one = runner.add(replace(shell("a", waits), platform=platform.name), platform)
     try:
-        until(lambda: (runner.pump(), one.status.state is State.RUNNING)[1])
+        pumped(runner, lambda: one.status.state is State.RUNNING, "it runs")
         fill(disk)
         gate.touch()
-        runner.wait(one, deadline=time.monotonic() + FULL_S)
+        if words:
+            pumped(runner, lambda: said, "a person is told")
+        else:
+            runner.wait(one, deadline=time.monotonic() + FULL_S)
         assert not one.done
         (disk / "ballast").unlink()
-        runner.wait(one, deadline=time.monotonic() + PATIENCE_S)
+        runner.wait(one)
         assert one.result().status.state is State.SUCCEEDED
     finally:
         assert runner.cancel() == []
@@ -72,6 +68,7 @@ def plays(disk: Path, gate: Path, platform: Platform, words: str) -> list[str]:
     return said
 
 
+@pytest.mark.slow
 def test_on_this_machine(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor of the job writes how it ended once there is room. The job's own log is on that disk, too."""
     monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(tmp_path / "lock"))
@@ -80,20 +77,8 @@ def test_on_this_machine(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.real_slurm
-def test_on_slurm(slurm: Cluster, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_CONF", slurm.environ["SLURM_CONF"])
-    platform = Platform(
-        name="cluster",
-        source=Path("cluster.yaml"),
-        scheduler="slurm",
-        device="cpu",
-        layouts={"default": ("1x1",)},
-        work_dir=str(tmp_path / "work"),
-        poll_s=0.5,
-        retries=0,
-        slurm={"account": "z19"},
-    )
-    said = plays(disk, tmp_path / "gate", platform, words="the end")
+def test_on_slurm(slurm: Cluster, disk: Path, tmp_path: Path) -> None:
+    said = plays(disk, tmp_path / "gate", cluster(tmp_path / "work"), words="the end")
     (told,) = said
     assert "No space left on device" in told
     assert "this is tried again; no job is cancelled" in told

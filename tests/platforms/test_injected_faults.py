@@ -163,6 +163,8 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "log in the folder, deletes": {"log_in_folder": True, "clean_deletes": True},  # Kubernetes
 }
 
+FIRST_KIND, *OTHER_KINDS = KINDS
+
 
 # --- faults ----------------------------------------------------------------------------------------------------------
 
@@ -435,7 +437,7 @@ def plays(tmp_path: Path, fault: Callable[[Clock], Fault], wrap: Callable[[Backe
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [FIRST_KIND, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHER_KINDS)])
 def test_a_fault_of_the_scheduler(tmp_path: Path, kind: str, method: str, request: pytest.FixtureRequest) -> None:
     calls = calls_of(tmp_path, kind, method)
     names = [name for name, _ in strikes(method, Clock())]

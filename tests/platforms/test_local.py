@@ -5,7 +5,6 @@ What the scheduler ssh does as well is tried with both; its other machine is thi
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import signal
@@ -19,13 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config.keys import PolicyKeys
 from platforms.config.schema import Platform
-from platforms.job import BenchError, ConfigError, JobSpec, Layout, MachineError, RefusedError, State, Submitted
-from platforms.schedulers import SCHEDULERS, Scheduler, backend_of, connect, script, ssh, supervisor
+from platforms.job import MachineError, State, Submitted
+from platforms.schedulers import Scheduler, backend_of, ssh, supervisor
 from platforms.schedulers.local import LocalScheduler
 from tests.platforms.supervised import (
-    PATIENCE_S,
     SPEC,
     at,
     gone,
@@ -41,6 +38,7 @@ from tests.platforms.supervised import (
     wait,
 )
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -56,9 +54,13 @@ def scheduler() -> LocalScheduler:
     return LocalScheduler(Platform(name="local"))
 
 
-@pytest.fixture(params=["local", "ssh"])
+NIGHTLY = pytest.mark.nightly("platforms/schedulers", "platforms/transports")
+BOTH = pytest.mark.parametrize("kind", ["local", "ssh"], indirect=True)
+"""ssh is tried in every run only where it has code of its own; it shares the supervisor with local."""
+
+
+@pytest.fixture(params=["local", pytest.param("ssh", marks=NIGHTLY)])
 def kind(request: pytest.FixtureRequest) -> str:
-    """What is tried twice."""
     return str(request.param)
 
 
@@ -79,7 +81,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 # --- how a job ends --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("torn", ["", "{", "[]", "{}", '{"state": null, "exit_code": ""}'])
+@pytest.mark.parametrize("torn", ["{", '{"state": null, "exit_code": ""}'])
 def test_what_cannot_be_read_of_a_job_concerns_that_job_alone(either: Scheduler, tmp_path: Path, torn: str) -> None:
     """It is unknown, and not lost: its file may be whole at the next poll."""
     jobs = [Submitted(str(tmp_path / "jobs" / name), name, 0.0) for name in ("torn", "gone")]
@@ -91,16 +93,13 @@ def test_what_cannot_be_read_of_a_job_concerns_that_job_alone(either: Scheduler,
     assert (tmp_path / "jobs/torn/exit").read_text() == torn
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("code", "state"),
     [
         (0, State.SUCCEEDED),
-        (1, State.EXITED),
         (3, State.EXITED),  # what our own codes mean, the runner knows
-        (66, State.EXITED),
-        (78, State.EXITED),
         (126, State.NOT_STARTABLE),
-        (127, State.NOT_STARTABLE),
     ],
 )
 def test_an_exit_code_becomes_a_state(either: Scheduler, folder: Path, code: int, state: State) -> None:
@@ -195,6 +194,7 @@ while not (os.path.exists("../pids") and open("../pids").read().count("\\n") == 
 """
 
 
+@BOTH
 def test_no_process_outlives_its_job(either: Scheduler, folder: Path) -> None:
     status = ran(either, python(DAEMON + "sys.exit(3)"), folder)
 
@@ -203,6 +203,7 @@ def test_no_process_outlives_its_job(either: Scheduler, folder: Path) -> None:
     assert supervisor.members(str(folder)) == []
 
 
+@BOTH
 def test_a_job_whose_supervisor_was_killed_is_lost(either: Scheduler, folder: Path) -> None:
     job_id = start(either, python(DAEMON + "record(); time.sleep(100)"), folder)
     found = pids(folder / "pids", 3)
@@ -265,25 +266,6 @@ def test_a_folder_without_a_job_is_lost(either: Scheduler, tmp_path: Path) -> No
     either.clean(job(job_id))
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "name", "text"),
-    [
-        ("0::/user/job\n", "user/job/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n"),
-        ("0::/not/visible\n", "memory.events", "oom_kill 2\n"),
-        ("4:cpu,cpuacct:/\n3:memory:/job\n0::/\n", "memory/job/memory.oom_control", "oom_kill_disable 0\noom_kill 2\n"),
-        ("3:memory:/not/visible\n", "memory/memory.oom_control", "under_oom 0\noom_kill 2\n"),
-    ],
-)
-def test_memory_kills_are_counted(tmp_path: Path, cgroup: str, name: str, text: str) -> None:
-    places = [tmp_path / "proc" / "self" / "cgroup", tmp_path / "cgroups" / name]
-    for path, content in zip(places, [cgroup, text], strict=True):
-        path.parent.mkdir(parents=True)
-        path.write_text(content)
-
-    assert supervisor.oom_kills(str(tmp_path / "proc"), str(tmp_path / "cgroups")) == 2
-    assert supervisor.oom_kills(str(tmp_path / "proc"), str(tmp_path / "elsewhere")) == 0
-
-
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """A control group with 64 MiB of memory, where the kernel and our rights let us make one."""
@@ -322,6 +304,7 @@ def test_a_job_that_the_kernel_kills_for_memory_is_out_of_memory(
 # --- cancelling ------------------------------------------------------------------------------------------------------
 
 
+@BOTH
 def test_a_cancelled_job_is_gone(either: Scheduler, folder: Path) -> None:
     job_id = start(either, python(DAEMON + "record(); time.sleep(100)"), folder, grace_s=0.2)
     found = pids(folder / "pids", 3)
@@ -353,17 +336,10 @@ def test_a_cancel_before_the_supervisor_runs_prevents_the_start(either: Schedule
     assert not (folder / "log").exists()
 
 
-def test_a_cancel_after_the_end_changes_nothing(either: Scheduler, folder: Path) -> None:
-    status = ran(either, SPEC, folder)
-
-    assert either.cancel([job(folder)]) == {}
-
-    assert status_of(either, folder) == status
-
-
 # --- when a job may start --------------------------------------------------------------------------------------------
 
 
+@BOTH
 def test_two_sessions_take_turns(kind: str, tmp_path: Path, lock: Path) -> None:
     either, other = at(kind, tmp_path / "run1"), at(kind, tmp_path / "run2")
     hold = shell("while [ ! -e ../go ]; do sleep 0.05; done")
@@ -453,19 +429,6 @@ def test_a_lock_that_the_platform_names(either: Scheduler, folder: Path, lock: P
     assert wait(either, job_id).state is State.SUCCEEDED
 
 
-def test_a_deleted_lock_still_lets_one_job_run(lock: Path) -> None:
-    mine = supervisor.Lock(str(lock), "", {"name": "mine"})
-    lock.unlink()
-    other = supervisor.Lock(str(lock), "", {"name": "other"})
-
-    assert other.take()
-    assert not mine.take()
-    assert "held by" not in mine.held_by()
-    other.release()
-    assert mine.take()
-    mine.release()
-
-
 def test_a_lock_of_another_user_is_only_read() -> None:
     code = (
         "import os, sys; from platforms.schedulers.supervisor import Lock\n"
@@ -515,13 +478,14 @@ def submitter(folder: Path, kind: str) -> subprocess.Popen[str]:
     return process
 
 
+@BOTH
 def test_two_submissions_at_once_are_one_job(kind: str, either: Scheduler, folder: Path) -> None:
     processes = [submitter(folder, kind) for _ in range(3)]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    answers = {process.communicate(timeout=PATIENCE_S)[0] for process in processes}
+    answers = {process.communicate()[0] for process in processes}
 
     assert answers == {f"{folder}\n"}
     assert wait(either, str(folder)).state is State.SUCCEEDED
@@ -532,7 +496,7 @@ def test_two_submissions_at_once_are_one_job(kind: str, either: Scheduler, folde
 
 
 def test_a_job_outlives_its_killed_submitter(kind: str, either: Scheduler, tmp_path: Path) -> None:
-    for number, delay_s in enumerate((0.0, 0.01, 0.03, 0.06, 0.12)):
+    for number, delay_s in enumerate((0.0, 0.03, 0.1)):
         folder = tmp_path / "jobs" / str(number)
         folder.mkdir(parents=True)
         process = submitter(folder, kind)
@@ -550,34 +514,19 @@ def test_a_job_outlives_its_killed_submitter(kind: str, either: Scheduler, tmp_p
 
 
 def test_another_process_finds_the_job(scheduler: LocalScheduler, folder: Path) -> None:
-    job_id = start(scheduler, shell("echo hello; exec sleep 0.5; exit 4"), folder)
+    job_id = start(scheduler, shell("echo hello; exit 4"), folder)
     code = (
         "import sys; from platforms.schedulers.local import LocalScheduler; from platforms.job import Submitted\n"
         "s, job = LocalScheduler(None), Submitted(sys.argv[1], 'n', 0)\n"
         "print(s.status([job])[job.job_id], s.read(job, 2))"
     )
-
-    def ask() -> str:
-        command = [sys.executable, "-c", code, job_id]
-        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout
-
-    until(lambda: scheduler.read(job(job_id), 0) == b"hello\n")
-    status = status_of(scheduler, job_id)
-    if status.state is State.RUNNING:
-        assert ask() in ("running b'llo\\n'\n", "succeeded b'llo\\n'\n")
     status = wait(scheduler, job_id)
-    assert ask() == f"{status} b'llo\\n'\n"
-
-
-def test_a_launcher_in_the_mark_of_a_test_is_named_there(scheduler: LocalScheduler) -> None:
-    with pytest.raises(
-        RefusedError, match=r"launcher srun belongs to another scheduler.* `launcher=` in the test's mark"
-    ):
-        scheduler.render(replace(SPEC, launcher="srun"))
+    done = subprocess.run([sys.executable, "-c", code, job_id], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == f"{status} b'llo\\n'\n"
 
 
 def test_a_refused_submission_says_why(scheduler: LocalScheduler, folder: Path) -> None:
-    text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
+    text = scheduler.render(SPEC).replace("time_limit_s=900", "time_limit_s=soon")
     (folder / "job.sh").write_text(text)
     with pytest.raises(MachineError, match="soon") as error:
         scheduler.submit(SPEC, text, folder)
@@ -589,6 +538,7 @@ def test_a_refused_submission_says_why(scheduler: LocalScheduler, folder: Path) 
 # --- what a job finds ------------------------------------------------------------------------------------------------
 
 
+@BOTH
 def test_the_log_is_read_to_the_byte(either: Scheduler, folder: Path) -> None:
     loud = "import os\nfor n in range(3000): os.write(1 + n % 2, bytes(range(256)) * 2)\nos.write(2, b'no newline')"
     job_id = start(either, python(loud), folder)
@@ -601,9 +551,7 @@ def test_the_log_is_read_to_the_byte(either: Scheduler, folder: Path) -> None:
     assert log == bytes(range(256)) * 6000 + b"no newline"
 
 
-@pytest.mark.parametrize(
-    "name", ["two words", "it's", 'say "hi"', "new\nline", "täst-Ω", "$HOME `id` ;&|", "-n", "#JOB x=1"]
-)
+@pytest.mark.parametrize("name", ['it\'s "two"\nwords täst-Ω $HOME `id` ;&|', "-n", "#JOB x=1"])
 def test_jobs_run_in_folders_with_strange_names(kind: str, tmp_path: Path, name: str) -> None:
     scheduler, folder = at(kind, tmp_path / name), tmp_path / name / "jobs" / name
 
@@ -695,113 +643,7 @@ def test_hints(either: Scheduler, folder: Path) -> None:
     assert either.hints(job(job_id)) == (f"less {folder}/log", f"cat {folder}/job.sh", f"rm -r {folder}")
 
 
-# --- the text --------------------------------------------------------------------------------------------------------
-
-
-def test_render() -> None:
-    spec = JobSpec(
-        name="resnet50-1x2gpu-k2345abc",
-        test="test_resnet50.py::test_resnet50[local-1x2gpu-tuned]\nrm -rf /",
-        platform="local",
-        layout=Layout(1, 2, "gpu"),
-        arguments=("train", "resnet50", "--data-dir", "/data/it's here"),
-        benchmark="resnet50",
-        launcher="torchrun",
-        threads_per_rank=4,
-        python="/opt/python",
-        archive=Path("/runs/models-0123456789ab.pyz"),
-        env={"NCCL_DEBUG": "WARN"},
-        time_limit_s=5400,
-        start_limit_s=60,
-    )
-
-    text = LocalScheduler(Platform(name="local", env={"NCCL_DEBUG": "INFO", "A": "1"})).render(spec)
-
-    head, body = text.split("\nunset ")
-    assert head == (
-        "#!/bin/sh\n"
-        "# test_resnet50.py::test_resnet50[local-1x2gpu-tuned]?rm -rf / on local, 1x2gpu\n"
-        "#JOB name=resnet50-1x2gpu-k2345abc\n"
-        "#JOB time_limit_s=5400\n"
-        "#JOB start_limit_s=60\n"
-    )
-    assert body.partition("\nexport ")[2] == (
-        "OMP_NUM_THREADS=4\n"
-        "export PYTHONUNBUFFERED=1\n"
-        "export NCCL_DEBUG=WARN\n"
-        "export A=1\n"
-        "export HPC_ML_BENCH_JOB=resnet50-1x2gpu-k2345abc\n"
-        "\n"
-        "exec /opt/python -m torch.distributed.run --standalone --nnodes=1 --local-addr=127.0.0.1 \\\n"
-        "    --nproc-per-node=2 /runs/models-0123456789ab.pyz train resnet50 "
-        "--data-dir '/data/it'\"'\"'s here'\n"
-    )
-    assert subprocess.run(["sh", "-n"], input=text, text=True).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "command"),
-    [
-        ({}, "exec true"),
-        ({"launcher": "auto"}, "exec true"),
-        ({"launcher": "torchrun"}, "--nproc-per-node=1 --no-python true"),
-        ({"launcher": "auto", "ranks_per_device": 2}, "--nproc-per-node=2 --no-python true"),
-        ({"benchmark": "resnet50", "archive": Path("/m.pyz"), "python": "auto"}, f"exec {sys.executable} /m.pyz true"),
-    ],
-)
-def test_commands(scheduler: LocalScheduler, changes: dict[str, object], command: str) -> None:
-    assert " ".join(scheduler.render(replace(SPEC, **changes)).replace("\\\n", "").split()).endswith(command)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "match"),
-    [
-        ({"layout": Layout(2, 1, "cpu")}, RefusedError, r"layout 2x1cpu asks for 2 nodes: write 1x2 under `layouts:`"),
-        ({"launcher": "srun"}, RefusedError, "launcher srun .* torchrun"),
-        ({"env": {"NO WAY": "1"}}, ConfigError, "'NO WAY' is no name"),
-        ({"env": {"X": "a\0b"}}, ConfigError, "X: a NUL"),
-    ],
-)
-def test_refusals(scheduler: LocalScheduler, changes: dict[str, object], error: type[BenchError], match: str) -> None:
-    with pytest.raises(error, match=match):
-        scheduler.render(replace(SPEC, **changes))
-
-
-def test_policy(kind: str, either: Scheduler, tmp_path: Path) -> None:
-    strict = at(kind, tmp_path, policy=PolicyKeys(max_time="0:01:00", max_running=1), max_running=2)
-    short, long = (replace(SPEC, time_limit_s=limit_s) for limit_s in (60, 61))
-
-    assert either.lint(long, either.render(long)) == ()
-    assert strict.lint(short, strict.render(short)) == (
-        "line 1: max_running: 2 are more jobs at a time than 1 (.: policy: max_running)",
-    )
-    assert strict.lint(long, strict.render(long))[0] == "line 4: 61 s are more than 60 s (.: policy: max_time)"
-    assert strict.render(long).splitlines()[3] == "#JOB time_limit_s=61"
-
-
-def test_connect() -> None:
-    assert isinstance(connect(Platform(name="local")), LocalScheduler)
-    with pytest.raises(ConfigError, match="there is no 'pbs'; there are: kubernetes, local"):
-        connect(Platform(name="local", scheduler="pbs"))
-    assert set(SCHEDULERS) >= {"local"}
-
-
-def test_threads_are_shared_among_the_ranks() -> None:
-    cores = len(os.sched_getaffinity(0))
-
-    texts = [script.render(replace(SPEC, ranks_per_device=ranks), Platform(name="local")) for ranks in (1, 2, 1000)]
-
-    for text, threads in zip(texts, (cores, max(1, cores // 2), 1), strict=True):
-        assert f"export OMP_NUM_THREADS={threads}\n" in text
-
-
-def test_supervisor_is_python_38() -> None:
-    tree = ast.parse(Path(supervisor.__file__).read_text(), feature_version=(3, 8))
-    imports = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    imports |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imports <= sys.stdlib_module_names
-
-
+@BOTH
 def test_a_secret_reaches_the_job_and_no_file(either: Scheduler, folder: Path) -> None:
     spec = shell('echo "it has ${#HF_TOKEN} letters"', env={"HF_TOKEN": "hf_verysecret", "PLAIN": "shown"})
     assert ran(either, spec, folder).state is State.SUCCEEDED
@@ -823,21 +665,3 @@ def test_a_machine_takes_jobs_that_ask_for_it_by_its_name(kind: str, either: Sch
     assert [(node.name, node.state) for node in backend_of(place).nodes(place)] == [(own, "idle")]
     assert backend_of(place).nodes_of_job(place, "any") == (own,)
     assert backend_of(place).drain_command(own, "slow") is None
-
-
-def test_a_machine_refuses_jobs_that_ask_for_another_one(either: Scheduler, folder: Path) -> None:
-    own = os.uname().nodename
-    with pytest.raises(RefusedError, match=f"local is one machine, {own}, and the job asks for n07: leave the nodes"):
-        start(either, replace(SPEC, nodes=("n07",)), folder)
-    assert list(folder.iterdir()) == []
-    with pytest.raises(RefusedError, match="asks for the reservation r, and one machine has no reservations"):
-        either.render(replace(SPEC, reservation="r"))
-    with pytest.raises(RefusedError, match="layout 1x1cpu has 1 node, and the job asks for 2 nodes"):
-        either.render(replace(SPEC, nodes=("n1", "n2")))
-
-
-def test_the_short_form_of_a_full_host_name_is_the_machine() -> None:
-    for name in ("n07", "n07.hpc.example"):
-        script.check_machine(replace(SPEC, nodes=(name,)), "n07.hpc.example")
-    with pytest.raises(RefusedError, match="asks for n0:"):
-        script.check_machine(replace(SPEC, nodes=("n0",)), "n07.hpc.example")

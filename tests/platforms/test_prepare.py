@@ -15,12 +15,24 @@ from platforms.commands import prepare
 from platforms.config.schema import Platform
 from platforms.job import RefusedError
 
+pytestmark = pytest.mark.slow
+NIGHTLY = pytest.mark.nightly("platforms/commands/prepare.py", "environments")
 BASE = Path(sys.base_prefix) / "bin" / "python3"
 
 
 def machine(tmp_path: Path, **keys: object) -> Platform:
     fixed = {"scheduler": "ssh", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("box.yaml")}
     return Platform(**{"name": "box", "work_dir": str(tmp_path / "work"), **fixed, **keys})
+
+
+def make_wheel(folder: Path, version: str) -> None:
+    """What pip installs as Pillow."""
+    information = f"pillow-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"pillow-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("PIL/__init__.py", "")
+        wheel.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: pillow\nVersion: {version}\n")
+        wheel.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{information}/RECORD", "")
 
 
 @pytest.fixture
@@ -34,11 +46,6 @@ def python3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("torch", "numpy", "h5py"):
         (have / name / "__init__.py").touch()
     (tools / "python3").symlink_to(BASE)
-    with zipfile.ZipFile(wheels / "pillow-11.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("PIL/__init__.py", "")
-        wheel.writestr("pillow-11.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pillow\nVersion: 11.0\n")
-        wheel.writestr("pillow-11.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr("pillow-11.0.dist-info/RECORD", "")
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(have))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -46,36 +53,22 @@ def python3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return have
 
 
+@pytest.mark.parametrize("name", ["archer2_cpu", pytest.param("box", marks=NIGHTLY)])
 def test_a_venv_has_what_the_sites_python_lacks(
-    python3: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    python3: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepare.make_environment(machine(tmp_path), [])
-    env = tmp_path / "work" / "env-box"
-    assert capsys.readouterr().out == f"{env} has pillow\n"
-    found = [env / "bin" / "python", "-c", "import torch, PIL; print(PIL.__file__)"]
-    assert str(env) in subprocess.run(found, capture_output=True, text=True, check=True).stdout
-    prepare.make_environment(machine(tmp_path), [])
-    assert capsys.readouterr().out == f"nothing is missing in {env}/bin/python\n"
-
-
-def test_a_platform_with_an_environment_gets_its_versions(
-    python3: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where an index has newer ones, too."""
-    wheels = tmp_path / "wheels"
-    pinned = prepare.pins("archer2_cpu")["pillow"].removeprefix("pillow==")
-    for version in (pinned, "99.0"):
-        with zipfile.ZipFile(wheels / f"pillow-{version}-py3-none-any.whl", "w") as wheel:
-            information = f"pillow-{version}.dist-info"
-            wheel.writestr("PIL/__init__.py", "")
-            wheel.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: pillow\nVersion: {version}\n")
-            wheel.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{information}/RECORD", "")
-    prepare.make_environment(machine(tmp_path, name="archer2_cpu"), [])
-    env = tmp_path / "work" / "env-archer2_cpu"
-    assert capsys.readouterr().out == f"{env} has pillow=={pinned}\n"
+    """In the version of the platform's environment, where it has one, and where an index has newer ones, too."""
+    pillow = prepare.pins(name).get("pillow", "pillow")
+    for version in (pillow.partition("==")[2] or "11.0", "99.0"):
+        make_wheel(tmp_path / "wheels", version)
+    prepare.make_environment(machine(tmp_path, name=name), [])
+    env = tmp_path / "work" / f"env-{name}"
+    assert capsys.readouterr().out == f"{env} has {pillow}\n"
     freeze = [env / "bin" / "python", "-m", "pip", "freeze", "--local"]
-    assert subprocess.run(freeze, capture_output=True, text=True, check=True).stdout == f"pillow=={pinned}\n"
+    found = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout
+    assert found == f"{pillow if '==' in pillow else 'pillow==99.0'}\n"
+    prepare.make_environment(machine(tmp_path, name=name), [])
+    assert capsys.readouterr().out == f"nothing is missing in {env}/bin/python\n"
 
 
 def test_no_torch_is_said_with_its_cures(python3: Path, tmp_path: Path) -> None:
@@ -83,9 +76,12 @@ def test_no_torch_is_said_with_its_cures(python3: Path, tmp_path: Path) -> None:
     (python3 / "torch").rmdir()
     with pytest.raises(RefusedError, match="python3 has no torch: name one that does in `python:`"):
         prepare.make_environment(machine(tmp_path), [])
-    with pytest.raises(RefusedError, match="no environment was made"):  # asked for, and pip finds none here
-        prepare.make_environment(machine(tmp_path), ["torch>=2"])
-    assert not (tmp_path / "work" / "env-box" / "lib" / "torch").exists()
+
+
+@NIGHTLY
+def test_what_pip_does_not_find_makes_no_environment(python3: Path, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="no environment was made"):
+        prepare.make_environment(machine(tmp_path), ["nowhere-to-be-found>=2"])
 
 
 def test_a_named_python_is_left_alone(python3: Path, tmp_path: Path) -> None:
@@ -133,11 +129,15 @@ def test_data_is_made_once_and_the_real_set_never(tmp_path: Path, capfd: pytest.
     assert "deepcam full is the real data set: put it into" in capfd.readouterr().err
 
 
-def test_what_cannot_run_there_needs_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_is_made_only_where_it_may_be_and_something_can_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = tmp_path / "site"
     (site / "platforms").mkdir(parents=True)
     text = "device: cpu\nlayouts: {default: [1x1]}\ncannot_run: {reason: it is old, source: its manual}\n"
     (site / "platforms" / "it.yaml").write_text(text)
+    assert main(["prepare", "it", "--size", "smoke", f"--site={site}"]) == 2
+    assert f"it is not enabled: python -m platforms enable it --site={site}" in capsys.readouterr().err
     (site / "site.yaml").write_text("enabled: [it]\n")
     assert main(["prepare", "it", "--size", "smoke", f"--site={site}"]) == 0
     why = "none of the suite's benchmarks can run: it is old (source: its manual)"

@@ -49,6 +49,7 @@ def test_prune_removes_nothing_of_a_scheduler_that_it_cannot_ask(
     assert job.is_dir()
 
 
+@pytest.mark.slow
 def test_doctor_asks_what_any_scheduler_can_be_asked(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,9 +46,9 @@ from platforms.runner.deadlines import AWAY_S, GRACE_S
 from platforms.runner.finalizer import LOG_S
 from platforms.runner.runner import ANSWER_S
 from platforms.runner.workers import InlinePool, ThreadPool
+from tests.waiting import PATIENCE_S, until
 
 LAYOUT = Layout(1, 1, "cpu")
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -75,8 +75,12 @@ def local(**changes: object) -> Platform:
 
 def finish(runner: Runner) -> list[Job]:
     for job in runner.jobs:
-        runner.wait(job, deadline=runner._clock() + PATIENCE_S)
+        runner.wait(job)
     return runner.jobs
+
+
+def pumped(runner: Runner, true: Callable[[], object]) -> None:
+    until(lambda: (runner.pump(), true())[1])
 
 
 # --- a log as a job writes it ----------------------------------------------------------------------------------------
@@ -109,19 +113,16 @@ GOOD = lines(
 )
 
 
-def says(log: bytes, exit_code: int = 0) -> tuple[str, ...]:
-    """A command that prints a log and ends."""
-    return sys.executable, "-S", "-c", f"import os, sys; os.write(1, {log!r}); sys.exit({exit_code})"
-
-
 # --- real jobs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_job_that_succeeds_has_a_run_with_its_numbers(runs: Path) -> None:
     seen = []
     runner = Runner(runs, "r1", workers=InlinePool(), on_change=lambda job: seen.append(job.status.state))
     ticks = []
-    job = runner.add(spec("good", *says(GOOD)), local())
+    says_good = f"import os; os.write(1, {GOOD!r})"
+    job = runner.add(spec("good", sys.executable, "-S", "-c", says_good), local())
     assert (job.done, job.job_id, job.status.state) == (False, None, State.QUEUED)
     assert (job.folder / "job.sh").read_text() == job.text
 
@@ -144,25 +145,27 @@ def test_a_job_that_succeeds_has_a_run_with_its_numbers(runs: Path) -> None:
     ]
 
 
-def test_the_end_of_each_attempt_is_announced_once_its_run_json_is_written(runs: Path) -> None:
+def test_the_end_of_each_attempt_is_announced_once_its_run_json_is_written(session: Sessions, far: Scripted) -> None:
     ends = []
-    runner = Runner(
-        runs, "r1", on_end=lambda job: ends.append((job.spec.test, job_json.read_run(job.folder) is not None, job.done))
+    far.status_of["bad"] = then((0, Status(State.EXITED, exit_code=3)))
+    runner = session(
+        on_end=lambda job: ends.append((job.spec.test, job_json.read_run(job.folder) is not None, job.done))
     )
-    runner.add(spec("good", *says(GOOD)), local())
-    runner.add(spec("bad", "sh", "-c", "exit 3"), local())
+    add(runner, "good", "bad")
     finish(runner)
     assert sorted(ends) == [("test_x.py::test_x[bad]", True, False), ("test_x.py::test_x[good]", True, False)]
-    again = Runner(runs, "r1", on_end=lambda job: ends.append(job))
-    again.add(spec("good", *says(GOOD)), local(), Attempt(1))
+    again = session(on_end=lambda job: ends.append(job))
+    again.add(spec("good", platform="far"), REMOTE, Attempt(1))
     finish(again)
     assert len(ends) == 2  # an earlier session has announced it
 
 
-def test_run_json_holds_the_run_and_what_was_asked(runs: Path) -> None:
-    runner = Runner(runs, "r1")
-    runner.add(spec("good", *says(GOOD), env={"A": "1", "API_TOKEN": "hush"}), local())
-    runner.add(spec("bad", "sh", "-c", "echo oh no; exit 3"), local())
+def test_run_json_holds_the_run_and_what_was_asked(runner: Runner, far: Scripted) -> None:
+    far.log_of["good"] = lambda age: GOOD
+    far.status_of = {"good": then((0, RUNNING), (20, replace(ENDED, nodes=("node7",))))}
+    far.status_of["bad"] = then((0, Status(State.EXITED, exit_code=3)))
+    add(runner, "good", env={"A": "1", "API_TOKEN": "hush"})
+    add(runner, "bad")
     good, bad = finish(runner)
 
     record = json.loads((good.folder / "run.json").read_text())
@@ -171,13 +174,13 @@ def test_run_json_holds_the_run_and_what_was_asked(runs: Path) -> None:
     assert record["schema"] == 1
     assert record["outcome"] == "passed"
     assert record["state"] == "succeeded"
-    assert (record["name"], record["test"], record["platform"]) == (run.name, run.test, "local")
-    assert (record["exit_code"], record["error"], record["nodes"]) == (0, None, [os.uname().nodename])
+    assert (record["name"], record["test"], record["platform"]) == (run.name, run.test, "far")
+    assert (record["exit_code"], record["error"], record["nodes"]) == (0, None, ["node7"])
     window = {key: WINDOW[key] for key in ("samples", "steps", "wall_s", "stall_s", "compute_s", "stall_h2d_s")}
     assert record["windows"] == [window] * 2
     assert record["effective_throughput"] == run.effective_throughput == 80
     assert record["summary"] == SUMS
-    assert record["job_id"] == str(good.folder)
+    assert record["job_id"] == "good"
     assert (record["run_s"], record["queue_s"]) == (good.run_s, good.queue_s)
     assert record["asked"]["env"] == {"A": "1", "API_TOKEN": "(hidden)"}
     assert record["asked"]["layout"] == "1x1cpu"
@@ -188,49 +191,26 @@ def test_run_json_holds_the_run_and_what_was_asked(runs: Path) -> None:
     assert (record["windows"], record["effective_throughput"]) == ([], None)
 
 
-def test_jobs_run_side_by_side_up_to_max_running(runs: Path) -> None:
-    runner = Runner(runs, "r1")
-    for number in range(6):
-        meet = f"touch ../../{number}; while [ $(ls ../.. | grep -c '^[0-5]$') -lt 6 ]; do sleep 0.02; done"
-        runner.add(spec(str(number), "sh", "-c", meet), local(max_running=6))
-
-    assert [job.result().status.state for job in finish(runner)] == [State.SUCCEEDED] * 6
-
-
-def test_with_max_running_1_jobs_run_one_after_the_other(runs: Path) -> None:
-    runner = Runner(runs, "r1", workers=InlinePool())
-    for number in range(3):
-        runner.add(spec(str(number), "sleep", "0.1"), local())
-    runner.pump()
-    assert [job.job_id is None for job in runner.jobs] == [False, True, True]
-
-    jobs = finish(runner)
-
-    spans = [(job.status.started_s or 0, job.status.ended_s or 0) for job in jobs]
-    assert spans == sorted(spans)
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+def exits(code: int) -> bytes:
+    return GOOD.replace(b'"exit_code": 0', b'"exit_code": %d' % code)
 
 
 @pytest.mark.parametrize(
-    ("command", "changes", "state"),
+    ("log", "code", "state"),
     [
-        (("true",), {}, State.SUCCEEDED),
-        (says(GOOD[: GOOD.rindex(b":::MLLOG")]), {}, State.INCOMPLETE),  # no hpcml_end
-        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 3'), 3), {}, State.GATE),
-        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 66'), 1), {}, State.DATA_MISSING),  # as under torchrun
-        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 3'), 0), {}, State.GATE),
-        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 1'), 0), {}, State.INCOMPLETE),
-        (("sh", "-c", "exit 3"), {}, State.EXITED),  # somebody's own program: 3 is no gate of ours
-        (("sh", "-c", "exit 127"), {}, State.NOT_STARTABLE),
-        (("sh", "-c", "kill -9 $$"), {}, State.SIGNALLED),
-        (("sleep", "100"), {"time_limit_s": 0.3}, State.TIME_LIMIT),
+        (b"", 0, State.SUCCEEDED),
+        (GOOD[: GOOD.rindex(b":::MLLOG")], 0, State.INCOMPLETE),  # no hpcml_end
+        (exits(3), 3, State.GATE),
+        (exits(66), 1, State.DATA_MISSING),  # as under torchrun
+        (exits(3), 0, State.GATE),
+        (exits(1), 0, State.INCOMPLETE),
+        (b"", 3, State.EXITED),  # somebody's own program: 3 is no gate of ours
     ],
 )
-def test_the_exit_of_a_command_decides_the_state(
-    runs: Path, command: tuple[str, ...], changes: dict[str, object], state: State
-) -> None:
-    runner = Runner(runs, "r1")
-    job = runner.add(spec("x", *command, **changes), local())
+def test_exit_code_and_log_decide_the_state(runner: Runner, far: Scripted, log: bytes, code: int, state: State) -> None:
+    far.log_of["x"] = lambda age: log
+    far.status_of["x"] = then((0, Status(State.EXITED, exit_code=code) if code else ENDED))
+    (job,) = add(runner, "x")
 
     finish(runner)
 
@@ -246,67 +226,59 @@ def test_the_exit_of_a_command_decides_the_state(
         assert job.run is not None
 
 
-def own(tmp_path: Path, log: bytes, code: int) -> JobSpec:
-    """A job of a benchmark of ours; what stands for the archive says what a real one would."""
-    archive = tmp_path / "models-0123456789ab.pyz"
-    archive.write_text(
-        f"import os, sys\nprint('loading', sys.argv[1:], flush=True)\nos.write(1, {log!r})\nsys.exit({code})\n"
-    )
-    return spec("x", "train", "resnet50", benchmark="resnet50", archive=archive, python="auto")
+def benchmarked(runner: Runner, far: Scripted, log: bytes, code: int) -> Job:
+    """A job of a benchmark of ours, which has ended."""
+    far.log_of["x"] = lambda age: b"loading\n" + log
+    status = Status(State.EXITED, exit_code=code) if code else ENDED
+    far.status_of["x"] = then((0, RUNNING), (20, replace(status, nodes=("node7",))))
+    archive = Path("models-0123456789ab.pyz")
+    (job,) = add(runner, "x", benchmark="resnet50", archive=archive, python="auto")
+    runner.wait(job)
+    return job
 
 
-def test_a_benchmark_without_a_complete_log_is_incomplete(runs: Path, tmp_path: Path) -> None:
-    runner = Runner(runs, "r1")
-    job = runner.add(own(tmp_path, b"all good\n", 0), local())
-
-    finish(runner)
+def test_a_benchmark_without_a_complete_log_is_incomplete(runner: Runner, far: Scripted) -> None:
+    job = benchmarked(runner, far, b"all good\n", 0)
 
     assert job.status.state is State.INCOMPLETE
     assert "no line of the wire" in str(job.error)
     assert "  | all good" in str(job.error)
 
 
-def test_an_error_says_what_where_why_and_what_to_type(runs: Path, tmp_path: Path) -> None:
+def test_an_error_says_what_where_why_and_what_to_type(runner: Runner, far: Scripted) -> None:
     text = "no data in /d: write it with `python -m models data resnet50 --data-dir /d`"
     log = lines(("hpcml_problem", {"gate": "data", "text": text}), ("hpcml_end", {"exit_code": 66, "lines": 1}))
-    runner = Runner(runs, "r1")
-    job = runner.add(own(tmp_path, log, 66), local())
 
-    finish(runner)
+    job = benchmarked(runner, far, log, 66)
 
     assert job.status.state is State.DATA_MISSING
     with pytest.raises(MachineError) as error:
         job.result()
     said = str(error.value).splitlines()
-    assert said[0].startswith(
-        f"{job.spec.name} on local ({os.uname().nodename}), 1x1cpu: data missing (exit code 66, after "
-    )
+    assert said[0].startswith(f"{job.spec.name} on far (node7), 1x1cpu: data missing (exit code 66, after ")
     assert any(text in line for line in said)
     assert f"last lines of {job.folder / 'log'}:" in said
-    assert "  | loading ['train', 'resnet50']" in said
+    assert "  | loading" in said
     assert f"evidence: {job.folder}" in said
-    assert said[-4:] == ["next:", f"  less {job.folder}/log", f"  cat {job.folder}/job.sh", f"  rm -r {job.folder}"]
+    assert said[-2:] == ["next:", "  look at x"]
 
 
-def test_a_problem_that_the_log_repeats_is_printed_once(runs: Path, tmp_path: Path) -> None:
+def test_a_problem_that_the_log_repeats_is_printed_once(runner: Runner, far: Scripted) -> None:
     """A job of ours says it on stderr and on the wire, which share a log."""
     problem = ("hpcml_problem", {"gate": "data", "text": "x.JPEG is cut off"})
     wire = lines(problem, ("hpcml_end", {"exit_code": 65, "lines": 1}))
-    runner = Runner(runs, "r1")
-    job = runner.add(own(tmp_path, b"error: x.JPEG is cut off\n" + wire, 65), local())
 
-    finish(runner)
+    job = benchmarked(runner, far, b"error: x.JPEG is cut off\n" + wire, 65)
 
     assert str(job.error).count("x.JPEG is cut off") == 1
-    assert "  | loading ['train', 'resnet50']" in str(job.error)
+    assert "  | loading" in str(job.error)
 
 
+@pytest.mark.slow
 def test_cancel_ends_running_and_queued_jobs(runs: Path) -> None:
     runner = Runner(runs, "r1")
     running, waiting = (runner.add(spec(name, "sh", "-c", "echo up; exec sleep 100"), local()) for name in "ab")
-    while running.status.state is not State.RUNNING or not (running.folder / "log").read_bytes():
-        runner.pump()
-        time.sleep(0.01)
+    pumped(runner, lambda: running.status.state is State.RUNNING and (running.folder / "log").read_bytes())
 
     assert runner.cancel() == []
 
@@ -319,6 +291,7 @@ def test_cancel_ends_running_and_queued_jobs(runs: Path) -> None:
     assert not (waiting.folder / "pid").exists()
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,12 +309,12 @@ def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
     assert "unknown: its supervisor was ended by signal 9 while it was started" in seen
 
 
-def test_a_test_that_has_ended_gets_a_new_attempt(runs: Path) -> None:
+def test_a_test_that_has_ended_gets_a_new_attempt(session: Sessions) -> None:
     folders, names = [], []
     for _ in range(3):
-        runner = Runner(runs, "r1")
-        job = runner.add(spec("x"), local())
-        assert job is runner.add(spec("x"), local())
+        runner = session()
+        (job,) = add(runner, "x")
+        assert add(runner, "x") == [job]
         finish(runner)
         folders.append(job.folder.name)
         names.append(job.result().name)
@@ -349,18 +322,16 @@ def test_a_test_that_has_ended_gets_a_new_attempt(runs: Path) -> None:
     assert folders == ["test_x-x", "test_x-x.2", "test_x-x.3"]
     assert len(set(names)) == 3
     assert all(name.startswith("x-1x1cpu-k") and len(name) <= 36 for name in names)
-    again = runner.add(spec("x"), local())  # by the same session
+    (again,) = add(runner, "x")  # by the same session
     assert again.folder.name == "test_x-x.4"
 
 
-@pytest.mark.parametrize("when", ["live", "ended"])
-def test_a_second_session_finds_the_job_of_the_first_again(runs: Path, when: str) -> None:
+@pytest.mark.slow
+def test_a_second_session_finds_the_job_of_the_first_again(runs: Path) -> None:
     command = ("sh", "-c", "echo x >> ../count; sleep 0.3")
     first = Runner(runs, "r1", workers=InlinePool())
     before = first.add(spec("x", *command), local())
     first.pump()
-    while when == "ended" and not (before.folder / "exit").exists():
-        time.sleep(0.01)
 
     second = Runner(runs, "r1")
     job = second.add(spec("x", "something", "else"), local())
@@ -373,22 +344,18 @@ def test_a_second_session_finds_the_job_of_the_first_again(runs: Path, when: str
     assert job.folder.name == "test_x-x"
 
 
-def test_a_live_job_whose_script_cannot_be_read_is_found_again(runs: Path) -> None:
+def test_a_live_job_whose_script_cannot_be_read_is_found_again(session: Sessions, far: Scripted) -> None:
     """Nobody submits it again, so nobody needs to know what it runs."""
-    first = Runner(runs, "r1", workers=InlinePool())
-    before = first.add(spec("x", "sh", "-c", "touch ../begun; sleep 0.3"), local())
+    far.status_of["x"] = then((0, RUNNING), (50, ENDED))
+    (before,) = add(first := session(), "x")
     first.pump()
-    deadline = time.monotonic() + PATIENCE_S
-    while not (before.folder / "begun").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    (before.folder / "job.sh").unlink()
+    (before.folder / far.text_name).unlink()
 
-    second = Runner(runs, "r1")
-    job = second.add(spec("x"), local())
+    (job,) = add(second := session(), "x")
     finish(second)
 
     assert (job.job_id, job.result().status.state) == (before.job_id, State.SUCCEEDED)
+    assert far.did == ["submit x", "clean x"]
 
 
 def test_a_folder_is_named_after_its_test() -> None:
@@ -562,16 +529,23 @@ def far(clock: Clock) -> Scripted:
     return Scripted(clock)
 
 
+Sessions = Callable[..., Runner]
+
+
 @pytest.fixture
-def runner(runs: Path, clock: Clock, far: Scripted) -> Runner:
-    return Runner(
-        runs,
-        "r1",
-        clock=clock,
-        wall=lambda: 1e9 + clock(),
-        workers=InlinePool(clock.sleep),
-        connect=lambda platform: far,
-    )
+def session(runs: Path, clock: Clock, far: Scripted) -> Sessions:
+    """Sessions of the run r1, one after the other."""
+    times = {"clock": clock, "wall": lambda: 1e9 + clock(), "workers": InlinePool(clock.sleep)}
+
+    def begin(**settings: object) -> Runner:
+        return Runner(runs, "r1", **{**times, "connect": lambda platform: far, **settings})  # type: ignore[arg-type]
+
+    return begin
+
+
+@pytest.fixture
+def runner(session: Sessions) -> Runner:
+    return session()
 
 
 def add(runner: Runner, *names: str, **changes: object) -> list[Job]:
@@ -600,7 +574,7 @@ def test_jobs_are_submitted_up_to_max_queued(runner: Runner, far: Scripted, cloc
     for name in "abcde":
         runner.add(spec(name, platform="far"), REMOTE.model_copy(update={"max_queued": 2, "max_running": 3}))
 
-    finish_all(runner)
+    finish(runner)
 
     assert [(name, since - 1000) for name, since in far.since.items()] == [
         ("a", 0), ("b", 0), ("c", 50), ("d", 60), ("e", 70)
@@ -651,7 +625,7 @@ def test_slow_submissions_do_not_delay_polls(runner: Runner, far: Scripted, cloc
 
     far._submit, far.status = slow, counted  # type: ignore[method-assign]
     add(runner, *map(str, range(20)))
-    seen = [job.result().status.ended_s for job in finish_all(runner)]  # when we saw it: the scheduler does not say
+    seen = [job.result().status.ended_s for job in finish(runner)]  # when we saw it: the scheduler does not say
 
     assert all(at - 1e9 - since <= REMOTE.poll_s + 3 for at, since in zip(seen, far.since.values(), strict=True))
     assert all(later - before >= REMOTE.poll_s for before, later in pairwise(asked))
@@ -708,7 +682,7 @@ def test_news_of_many_ends_brings_at_most_one_poll_in_first_look_s(runner: Runne
     asked = looks(far)
     add(runner, *map(str, range(8)))
 
-    finish_all(runner)
+    finish(runner)
 
     assert all(later - before >= 2.0 for before, later in pairwise(asked))
     assert asked[-1] < 31
@@ -730,7 +704,7 @@ def test_after_a_slow_poll_news_waits_as_long_as_the_poll_took(runner: Runner, f
     far.status = slow  # type: ignore[method-assign]
     add(runner, *map(str, range(8)))
 
-    finish_all(runner)
+    finish(runner)
 
     assert all(later - before >= 8.0 for before, later in pairwise(asked))
 
@@ -762,8 +736,7 @@ def gone(state: State) -> Callable[[float], Status]:
 
 
 @pytest.mark.parametrize(
-    ("state", "avoided"),
-    [(State.NODE_LOST, ("node7",)), (State.EVICTED, ("node7",)), (State.PREEMPTED, ())],
+    ("state", "avoided"), [(State.NODE_LOST, ("node7",)), (State.EVICTED, ("node7",)), (State.PREEMPTED, ())]
 )
 def test_a_job_that_the_machine_failed_is_retried_on_other_nodes(
     runner: Runner, far: Scripted, state: State, avoided: tuple[str, ...]
@@ -830,13 +803,9 @@ def test_a_retry_that_is_refused_for_its_avoided_nodes_may_take_any_node(
     assert (last.spec.avoid_nodes, last.job_id) == ((), "a.3")
 
 
-def test_retries_are_taken_from_the_budget(runs: Path, clock: Clock, far: Scripted) -> None:
-    hours = spec("a").device_hours
+def test_retries_are_taken_from_the_budget(session: Sessions, far: Scripted) -> None:
     far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
-    connect = lambda platform: far  # noqa: E731
-    runner = Runner(
-        runs, "r1", max_device_hours=3 * hours, clock=clock, workers=InlinePool(clock.sleep), connect=connect
-    )
+    runner = session(max_device_hours=3 * spec("a").device_hours)
 
     last = [runner.wait(job) for job in add(runner, "a", "b")]
 
@@ -845,20 +814,15 @@ def test_retries_are_taken_from_the_budget(runs: Path, clock: Clock, far: Script
 
 
 @pytest.mark.parametrize("allowed", [4, 5])
-def test_attempts_of_earlier_sessions_are_taken_from_the_budget(
-    runs: Path, clock: Clock, far: Scripted, allowed: int
-) -> None:
+def test_attempts_of_earlier_sessions_are_taken_from_the_budget(session: Sessions, far: Scripted, allowed: int) -> None:
     """Of the job that is begun again, and of those that come later in the order."""
-    far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
-    hours, connect, tries = spec("a").device_hours, lambda platform: far, dict[str, Attempt]()
+    far.status_of = {name: gone(State.NODE_LOST) for name in ("a", "b")}
+    far.status_of |= {f"{name}.{number}": gone(State.NODE_LOST) for name in "ab" for number in range(2, 9)}
+    tries: dict[str, Attempt] = {}
     platform = REMOTE.model_copy(update={"retries": 9})
     for _ in range(3):
-        limit = allowed * hours
-        runner = Runner(
-            runs, "r1", max_device_hours=limit, clock=clock, workers=InlinePool(clock.sleep), connect=connect
-        )
+        runner = session(max_device_hours=allowed * spec("a").device_hours)
         jobs = [runner.add(spec(name, platform="far"), platform, tries.get(name)) for name in "ab"]
-        far.status_of |= {f"{name}.{number}": gone(State.NODE_LOST) for name in "ab" for number in range(2, 9)}
         tries = {name: runner.wait(job).attempt for name, job in zip("ab", jobs, strict=True)}
 
     assert len([word for word in far.did if word.startswith("submit")]) == allowed
@@ -869,15 +833,10 @@ def test_attempts_of_earlier_sessions_are_taken_from_the_budget(
 
 @pytest.mark.parametrize("killed", ["before the next attempt", "while it runs"])
 def test_the_next_session_goes_on_with_the_retries_of_a_killed_one(
-    runs: Path, clock: Clock, far: Scripted, killed: str
+    session: Sessions, runs: Path, clock: Clock, far: Scripted, killed: str
 ) -> None:
     far.status_of = {"a": gone(State.NODE_LOST), "a.2": then((0, RUNNING), (30, ENDED))}
-
-    def session() -> Runner:
-        turns, record = InlinePool(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
-        return Runner(runs, "r1", journal=record, clock=clock, workers=turns, connect=lambda platform: far)
-
-    first = session()
+    first = session(journal=Journal(runs / "r1", {"tests": ["a"]}))
     (job,) = add(first, "a")
     while not job.done or (killed == "while it runs" and "a.2" not in far.since):
         first.pump()
@@ -886,7 +845,7 @@ def test_the_next_session_goes_on_with_the_retries_of_a_killed_one(
     attempt = record.attempts[job.spec.test]
     assert attempt.number == (2 if killed == "while it runs" else 1)
 
-    second = session()
+    second = session(journal=Journal(runs / "r1", {"tests": ["a"]}))
     last = second.wait(second.add(spec("a", platform="far"), REMOTE, attempt))
 
     assert last.result().warnings == ("attempt 1 ended as node lost on node7",)
@@ -894,15 +853,10 @@ def test_the_next_session_goes_on_with_the_retries_of_a_killed_one(
     assert far.did == ["submit a", "submit a.2", "clean a.2"]
 
 
-def test_a_job_that_a_killed_session_cancelled_is_retried(runs: Path, clock: Clock, far: Scripted) -> None:
+def test_a_job_that_a_killed_session_cancelled_is_retried(session: Sessions, runs: Path, far: Scripted) -> None:
     """Nobody else has cancelled it, and what is left of the run is gone on with."""
     far.status_of = {"a": then((0, RUNNING))}
-
-    def session() -> Runner:
-        turns, record = InlinePool(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
-        return Runner(runs, "r1", journal=record, clock=clock, workers=turns, connect=lambda platform: far)
-
-    first = session()
+    first = session(journal=Journal(runs / "r1", {"tests": ["a"]}))
     (job,) = add(first, "a")
     first.pump()
     cancel = far._cancel
@@ -918,7 +872,7 @@ def test_a_job_that_a_killed_session_cancelled_is_retried(runs: Path, clock: Clo
     assert not (job.folder / "run.json").exists()
     (record,) = session_history.read_sessions(runs / "r1")
 
-    second = session()
+    second = session(journal=Journal(runs / "r1", {"tests": ["a"]}))
     last = second.wait(second.add(spec("a", platform="far"), REMOTE, record.attempts[job.spec.test]))
 
     assert last.result().warnings == ()
@@ -927,11 +881,8 @@ def test_a_job_that_a_killed_session_cancelled_is_retried(runs: Path, clock: Clo
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_handing_over_reads_the_results_of_jobs_that_have_ended(
-    runs: Path, clock: Clock, far: Scripted, ended: bool
+    session: Sessions, clock: Clock, far: Scripted, ended: bool
 ) -> None:
-    def session() -> Runner:
-        return Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far)
-
     far.status_of["a"] = then((0, RUNNING), (100 if ended else 9999, ENDED))
     add(first := session(), "a")
     first.pump()
@@ -982,13 +933,7 @@ def test_the_start_limit_counts_from_the_submission(runner: Runner, far: Scripte
     for name in "ab":
         runner.add(spec(name, platform="far", start_limit_s=50), REMOTE.model_copy(update={"max_running": 1}))
 
-    assert [job.result().status.state for job in finish_all(runner)] == [State.SUCCEEDED, State.SUCCEEDED]
-
-
-def finish_all(runner: Runner) -> list[Job]:
-    for job in runner.jobs:
-        runner.wait(job)
-    return runner.jobs
+    assert [job.result().status.state for job in finish(runner)] == [State.SUCCEEDED, State.SUCCEEDED]
 
 
 def test_a_job_that_runs_longer_than_its_time_limit_is_cancelled(runner: Runner, far: Scripted, clock: Clock) -> None:
@@ -1154,7 +1099,7 @@ def test_how_a_program_reacts_to_our_signal_is_no_result(
 
     far.cancel = handles_it  # type: ignore[method-assign]
     if why == "late":
-        finish_all(runner)
+        finish(runner)
     else:
         runner.pump()
         assert runner.cancel() == []
@@ -1194,7 +1139,7 @@ def test_a_refused_submission_stops_no_other_job(runner: Runner, far: Scripted) 
     }
     a, b, c, d, e = add(runner, *"abcde")
 
-    finish_all(runner)
+    finish(runner)
 
     assert [job.status.state for job in (a, e)] == [State.SUCCEEDED, State.SUCCEEDED]
     assert [job.status.state for job in (b, c, d)] == [State.SUBMIT_REFUSED, State.SUBMIT_REFUSED, State.IMAGE]
@@ -1216,7 +1161,7 @@ def test_a_bug_before_a_submission_ends_its_job_with_a_traceback(runner: Runner,
     far.refuse = {"render b": KeyError("oops")}
     a, b = add(runner, "a", "b")
 
-    finish_all(runner)
+    finish(runner)
 
     assert isinstance(b.error, MachineError)
     assert "KeyError: 'oops' (a mistake in the suite)" in str(b.error)
@@ -1249,7 +1194,7 @@ def test_a_bug_cancels_no_job_and_is_said_once(runner: Runner, far: Scripted, cl
     assert ("no job is cancelled, and " in told) == (where != "b")
     assert not any(word.startswith("cancel") for word in far.did)
     far.refuse, far.log_of, far.away = {}, {}, None
-    assert all(job.result() for job in finish_all(runner))
+    assert all(job.result() for job in finish(runner))
 
 
 def test_a_job_out_of_reach_is_left_when_it_must_be_over_by_its_own_limits(
@@ -1284,7 +1229,7 @@ def test_only_a_successful_job_is_cleaned_up(runner: Runner, far: Scripted) -> N
     far.unclean = True
     a, b = add(runner, "a", "b")
 
-    finish_all(runner)
+    finish(runner)
 
     assert [word for word in far.did if word.startswith("clean")] == ["clean a"]
     assert a.result().warnings == ("not cleaned up: no rights",)
@@ -1327,7 +1272,7 @@ def test_a_long_log_is_read_in_pieces(runner: Runner, far: Scripted) -> None:
 
 
 def test_a_job_that_is_found_again_keeps_the_log_that_was_read(
-    runner: Runner, runs: Path, far: Scripted, clock: Clock
+    runner: Runner, session: Sessions, far: Scripted, clock: Clock
 ) -> None:
     far.status_of["a"] = then((0, RUNNING), (50, ENDED))
     far.log_of["a"] = lambda age: GOOD[: 300 if age < 50 else None]
@@ -1335,9 +1280,7 @@ def test_a_job_that_is_found_again_keeps_the_log_that_was_read(
     runner.wait(first, deadline=clock() + 20)
     assert (first.folder / "log").stat().st_size == 300
 
-    later = Runner(
-        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), workers=InlinePool(clock.sleep), connect=lambda _: far
-    )
+    later = session()
     (job,) = add(later, "a", start_limit_s=5)
     later.wait(job)
 
@@ -1398,7 +1341,7 @@ def test_a_job_that_the_sites_rules_forbid_is_not_submitted(runner: Runner, far:
     far.findings = {"b": ("far.yaml:7: max_nodes: 4", "far.yaml:9: --mem: is forbidden")}
     a, b = add(runner, "a", "b")
 
-    finish_all(runner)
+    finish(runner)
 
     assert (a.status.state, b.status.state) == (State.SUCCEEDED, State.SUBMIT_REFUSED)
     assert "forbid it: far.yaml:7: max_nodes: 4; far.yaml:9: --mem: is forbidden" in str(b.error)
@@ -1433,7 +1376,7 @@ def test_a_submission_without_an_answer_is_tried_again(
     assert "it is not known whether it was submitted" in str(a.error)
     assert "--resume=r1" in str(a.error)
 
-    finish_all(runner)
+    finish(runner)
 
     assert tries == [(1000, "a"), (1010, "a"), (1020, "a"), (1030, "a"), (1030, "b")]
     assert [word for word in far.did if word.startswith("submit")] == ["submit a", "submit b"]
@@ -1441,10 +1384,10 @@ def test_a_submission_without_an_answer_is_tried_again(
     assert job_json.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
 
 
-def test_cancel_looks_for_a_job_that_an_earlier_session_asked_for(runs: Path, clock: Clock) -> None:
+def test_cancel_looks_for_a_job_that_an_earlier_session_asked_for(runner: Runner, far: Scripted) -> None:
     """Ctrl-C before the turn of a job whose submission nobody had answered when its session was killed."""
-    far = Scripted(clock, since={"a": 0.0}, status_of={"a": then((0, RUNNING))})
-    runner = Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far)
+    far.since["a"] = 0.0
+    far.status_of["a"] = then((0, RUNNING))
     asked = runner.add(spec("a", platform="far"), REMOTE, Attempt(asked_s=1e9))
     (never,) = add(runner, "b")
 
@@ -1470,11 +1413,9 @@ def test_a_job_that_is_left_while_others_are_submitted_is_not_submitted(runner: 
     assert [word for word in far.did if word.startswith("submit")] == ["submit a"]
 
 
-def test_a_session_that_was_frozen_and_taken_over_submits_nothing(runs: Path, clock: Clock, far: Scripted) -> None:
+def test_a_session_that_was_frozen_and_taken_over_submits_nothing(session: Sessions, runs: Path, far: Scripted) -> None:
     record = Journal(runs / "r1", {"tests": ["a"]})
-    runner = Runner(
-        runs, "r1", journal=record, clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far
-    )
+    runner = session(journal=record)
     (job,) = add(runner, "a")
     (past,) = session_history.read_sessions(runs / "r1")
     session_journal.take_over(past, "another one")
@@ -1502,7 +1443,7 @@ def test_a_submission_that_is_never_answered_ends_after_the_start_limit(
     far.refuse = dict.fromkeys("ab", AwayError("Unable to contact slurm controller"))
     a, b = add(runner, "a", "b", start_limit_s=100)
 
-    finish_all(runner)
+    finish(runner)
 
     assert [job.status.state for job in (a, b)] == [State.CONTROLLER_AWAY] * 2
     assert 1100 < clock() <= 1111
@@ -1520,7 +1461,7 @@ def test_a_job_waits_for_a_quota_that_is_used_up(runner: Runner, far: Scripted, 
     runner.wait(a, deadline=clock() + 30)
 
     assert (a.status.state, a.status.reason) == (State.QUEUED, "requests.nvidia.com/gpu: 4 of 4 are in use")
-    finish_all(runner)
+    finish(runner)
     assert a.status.state is State.START_DEADLINE
     assert "no room for it within its start limit of 100 s: requests.nvidia.com/gpu" in str(a.error)
     assert far.did == []
@@ -1541,23 +1482,15 @@ def test_a_gap_in_a_log_is_a_problem(runner: Runner, far: Scripted) -> None:
     assert a.run.problems == ("rotated away",)
 
 
-def test_a_doubt_about_a_log_is_a_warning(runner: Runner, far: Scripted) -> None:
-    far.status_of["a"] = then((0, RUNNING), (15, ENDED))
+def test_problems_and_warnings_of_a_scheduler_become_those_of_the_run(runner: Runner, far: Scripted) -> None:
+    far.status_of["a"] = then((0, RUNNING), (15, replace(ENDED, problems=("no exit file",), warnings=("no steps",))))
     far.log_doubts_of["a"] = ("it was long",)
     (a,) = add(runner, "a")
     runner.wait(a)
     assert a.run is not None
-    assert a.run.warnings == ("log may lack lines: it was long",)
-
-
-def test_problems_and_warnings_of_a_scheduler_become_those_of_the_run(runner: Runner, far: Scripted) -> None:
-    far.status_of["a"] = then((0, RUNNING), (15, replace(ENDED, problems=("no exit file",), warnings=("no steps",))))
-    (a,) = add(runner, "a")
-    runner.wait(a)
-    assert a.run is not None
-    assert (a.run.problems, a.run.warnings) == (("no exit file",), ("no steps",))
+    assert (a.run.problems, {*a.run.warnings}) == (("no exit file",), {"no steps", "log may lack lines: it was long"})
     recorded = json.loads((a.folder / "run.json").read_text())
-    assert (recorded["problems"], recorded["warnings"]) == (["no exit file"], ["no steps"])
+    assert (recorded["problems"], recorded["warnings"]) == (["no exit file"], list(a.run.warnings))
 
 
 def test_cancel_does_not_submit_a_job_that_waits_for_room(runner: Runner, far: Scripted) -> None:
@@ -1579,7 +1512,7 @@ def test_cancelling_twice_gives_the_reason_once(runner: Runner, far: Scripted) -
 
 @pytest.mark.parametrize("where", ["status", "submit", "read"])
 def test_a_job_is_pending_when_a_person_must_log_in(
-    runner: Runner, far: Scripted, clock: Clock, runs: Path, where: str
+    runner: Runner, session: Sessions, far: Scripted, clock: Clock, where: str
 ) -> None:
     far.status_of = {name: then((0, RUNNING), (45, ENDED)) for name in "abc"}
     (a,) = add(runner, "a")
@@ -1612,7 +1545,7 @@ def test_a_job_is_pending_when_a_person_must_log_in(
 
     assert c.result().status.state is State.SUCCEEDED
     assert not (a.folder / "run.json").exists()  # left for the session that goes on
-    later = Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda _: far)
+    later = session()
     (again,) = add(later, "a")
     later.wait(again)
     assert again.result().folder == a.folder
@@ -1633,7 +1566,7 @@ def test_a_platform_that_needs_a_login_is_asked_once_in_poll_s(runner: Runner, f
     assert (runner.jobs[0].done, runner.jobs[0].status.state) == (False, State.UNKNOWN)
     far.away = None
     clock.sleep(500)
-    assert [job.result().status.state for job in finish_all(runner)] == [State.SUCCEEDED]
+    assert [job.result().status.state for job in finish(runner)] == [State.SUCCEEDED]
 
 
 @pytest.mark.parametrize("error", [LOGIN, AwayError("far: no answer within 60 s")])
@@ -1660,7 +1593,7 @@ def test_one_request_cancels_many_jobs(runner: Runner, far: Scripted) -> None:
     far.status_of = {name: then((0, QUEUED)) for name in "abcd"}
     add(runner, *"abc", start_limit_s=100) + add(runner, "d")
 
-    finish_all(runner)
+    finish(runner)
 
     assert [word for word in far.did if word.startswith("cancel")] == ["cancel a b c", "cancel d"]
 
@@ -1682,11 +1615,7 @@ def threaded(runs: Path, both: dict[str, Scripted]) -> Iterator[Runner]:
         for event in scripted.blocked.values():
             event.set()
     runner.cancel()
-    gone_by = time.monotonic() + PATIENCE_S
-    while any(thread.name in both for thread in threads()):
-        assert time.monotonic() < gone_by, "a thread stays"
-        runner.pump()  # a turn may not have ended quite when its last job was done
-        time.sleep(0.01)
+    pumped(runner, lambda: not any(thread.name in both for thread in threads()))  # a turn may end after its last job
 
 
 def put(runner: Runner, platform: str, *names: str) -> list[Job]:
@@ -1731,9 +1660,7 @@ def test_a_job_that_is_being_submitted_is_left_when_the_scheduler_has_answered(
     blocked = both["slow"].blocked["submit"] = Event()
     both["slow"].status_of["a"] = then((0, RUNNING))
     (job,) = put(threaded, "slow", "a")
-    while not job.submitting:
-        threaded.pump()
-        time.sleep(0.01)
+    pumped(threaded, lambda: job.submitting)
     Timer(0.3, blocked.set).start()
 
     threaded.wait(job, deadline=time.monotonic())
@@ -1746,9 +1673,7 @@ def test_a_job_whose_result_is_being_written_is_not_left(threaded: Runner, both:
     """Else its number would be in run.json, and nobody would ever read it."""
     blocked = both["slow"].blocked["clean"] = Event()
     (job,) = put(threaded, "slow", "a")
-    while not job.end_claimed:
-        threaded.pump()
-        time.sleep(0.01)
+    pumped(threaded, lambda: job.end_claimed)
     Timer(0.3, blocked.set).start()
 
     threaded.wait(job, deadline=time.monotonic())
@@ -1788,9 +1713,7 @@ def test_platforms_are_cancelled_at_the_same_time(threaded: Runner, both: dict[s
         scripted.status_of = {name: then((0, RUNNING)) for name in "ab"}
         scripted._cancel = lambda jobs, cancel=scripted._cancel: (meet.wait(), cancel(jobs))[1]  # type: ignore
     jobs = put(threaded, "slow", "a") + put(threaded, "fast", "b")
-    while not all(job.job_id for job in jobs):
-        threaded.pump()
-        time.sleep(0.01)
+    pumped(threaded, lambda: all(job.job_id for job in jobs))
 
     assert threaded.cancel() == []
 
@@ -1841,14 +1764,14 @@ def test_a_task_whose_start_was_interrupted_runs_after_a_nudge(monkeypatch: pyte
     worker.stop()
 
 
-def test_the_error_of_a_job_on_a_full_disk_advises_how_to_see_it(runs: Path) -> None:
-    runner = Runner(runs, "r1")
-    job = runner.add(spec("x", "sh", "-c", "echo words; echo something > /dev/full"), local())
+def test_the_error_of_a_job_on_a_full_disk_advises_how_to_see_it(runner: Runner, far: Scripted) -> None:
+    far.log_of["x"] = lambda age: b"words\nsh: 1: write error: No space left on device\n"
+    far.status_of["x"] = then((0, Status(State.EXITED, exit_code=1)))
+    (job,) = add(runner, "x")
 
-    finish(runner)
+    runner.wait(job)
 
-    assert job.status.state is State.EXITED
-    assert "try: its last lines say that a file could not be written: `df -h` on local" in str(job.error)
+    assert "try: its last lines say that a file could not be written: `df -h` on far" in str(job.error)
 
 
 @pytest.mark.parametrize("state", [State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE, State.SECRET])

@@ -303,13 +303,6 @@ def test_the_nodes_of_a_job_that_slurm_has_forgotten_are_in_its_exit_file() -> N
     assert judge.judge(PolledJob(None, None, log_lines=TASK_FAILED, **ended)).state is State.EXITED
 
 
-def test_trouble_with_the_controller_is_no_reason_of_a_jobs_end() -> None:
-    status = judge.judge(
-        PolledJob(row("FAILED"), account("FAILED", 3), log_lines=MUNGE, exit_file=ExitFile(3, 25.0, 50), log_bytes=50)
-    )
-    assert (status.state, status.exit_code, status.reason) == (State.EXITED, 3, "")
-
-
 def test_the_scripts_end_counts_when_the_controller_hears_of_it_later() -> None:
     ended = judge.judge(
         PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=ExitFile(0, 25.0, 50), log_bytes=50)
@@ -527,7 +520,6 @@ def test_the_same_job_gives_the_same_script() -> None:
     ("slurm", "launcher", "wanted"),
     [
         ({"gres": "gpu:v100"}, "srun", {"--gres": "gpu:v100:4"}),
-        ({"gpus": "gpus-per-node"}, "srun", {"--gpus-per-node": "4"}),
         ({"gpus": "gpus-per-node", "gres": "gpu:a100"}, "torchrun", {"--gpus-per-node": "a100:4"}),
         ({"gpus": "gpus"}, "torchrun", {"--gpus": "8"}),
         ({"gpus": "gpus-per-task"}, "srun", {"--gpus-per-task": "1"}),
@@ -626,7 +618,7 @@ def test_the_python_of_a_container_is_the_images(
     assert "host python" not in said
 
 
-@pytest.mark.parametrize("nasty", ["a b", "it's", "$HOME `id` $(id)", '"', "#SBATCH --x", "back\\slash", "a\nb"])
+@pytest.mark.parametrize("nasty", ['it\'s a "b"', "$HOME `id` $(id) back\\slash", "#SBATCH --x", "a\nb"])
 def test_no_value_breaks_out_of_its_quotes(nasty: str) -> None:
     spec = replace(
         SPEC,
@@ -657,16 +649,12 @@ def test_a_value_that_no_script_can_hold_is_refused() -> None:
     [
         ({"launcher": "poprun"}, "launcher poprun belongs to another scheduler"),
         ({"launcher": "none"}, "launcher none starts one rank, and 2x4gpu has 8"),
+        ({"ranks_per_device": 2}, "8 tasks a node cannot share 4 devices"),
     ],
 )
-def test_a_launcher_that_slurm_cannot_start_is_refused(changes: dict[str, str], words: str) -> None:
+def test_ranks_that_slurm_cannot_start_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        render.render(replace(SPEC, **changes), cluster())
-
-
-def test_devices_that_tasks_cannot_share_are_refused() -> None:
-    with pytest.raises(RefusedError, match="8 tasks a node cannot share 4 devices"):
-        render.render(replace(SPEC, ranks_per_device=2), cluster(slurm={"gpus": "gpus-per-task"}))
+        render.render(replace(SPEC, **changes), cluster(slurm={"gpus": "gpus-per-task"}))
 
 
 def run_script(tmp_path: Path, spec: JobSpec, **keys: object) -> tuple[int, str, str]:
@@ -691,7 +679,6 @@ ALONE = replace(SPEC, archive=None, benchmark=None, launcher="none", layout=Layo
         (ALONE, {}, 0, ""),
         (replace(ALONE, arguments=("sh", "-c", "exit 3")), {}, 3, ""),
         (ALONE, {"setup": ("exit 0",)}, 70, ""),
-        (ALONE, {"setup": ("exit 5",)}, 5, ""),
         (ALONE, {"modules": ("nosuch/1",)}, 78, "module"),
         (replace(ALONE, archive=Path("a.pyz"), python="/no/python3"), {}, 78, "python"),
     ],
@@ -775,14 +762,11 @@ def test_nodes_of_the_site_and_of_earlier_attempts_are_excluded(
     ]
     last = f"#SBATCH --exclude={shlex.quote(wanted or '')}"
     assert (lines[-1] == last) == (wanted is not None)
+    one_of_two = render.directives(replace(SPEC, avoid_nodes=("cn2",)), cluster())
+    assert "--exclude=cn2" in one_of_two  # it is known which
     all_nodes = avoid and ("cn8", "cn9")[: LAYOUT.nodes]  # of a wide job: one of them failed, it is unknown which
     wide = render.directives(replace(alone, layout=LAYOUT, avoid_nodes=all_nodes), platform)
     assert sbatch_options.last_value("--exclude", wide) == sbatch_options.last_value("--exclude", site)
-
-
-def test_the_node_that_failed_a_job_with_several_is_excluded() -> None:
-    wide = replace(SPEC, layout=Layout(2, 4, "gpu"), avoid_nodes=("cn2",))
-    assert "--exclude=cn2" in render.directives(wide, cluster())
 
 
 def test_the_account_is_read_as_sbatch_reads_it() -> None:
@@ -960,15 +944,7 @@ def test_an_error_of_sbatch_says_whether_the_job_was_sent_and_there_is_room(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "Socket timed out on send/recv operation",
-        "Zero Bytes were transmitted or received",
-        "Munge encode failed",
-        "Slurm temporarily unable to accept job, sleeping and retrying",
-        "Batch job submission failed: Resource temporarily unavailable",
-        "Unable to contact slurm controller",
-    ],
+    "words", ["Zero Bytes were transmitted or received", "submission failed: Resource temporarily unavailable"]
 )
 def test_a_trial_that_the_controller_does_not_answer_is_no_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
@@ -980,19 +956,12 @@ def test_a_trial_that_the_controller_does_not_answer_is_no_refusal(
 
 
 def test_a_claim_whose_owner_was_killed_at_once_grows_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "CLAIM_S", 1)
-    monkeypatch.setattr(submission, "TWICE_S", 1)
     (tmp_path / "jobs" / ALONE.name / "claim").mkdir(parents=True)
     assert submit(tmp_path, "echo 7").outcome == "claimed"
-    time.sleep(1.1)
+    monkeypatch.setattr(submission, "CLAIM_S", 0)
     assert submit(tmp_path, "echo 7").outcome == "claimed"  # the first time that Slurm knows of no job
-    time.sleep(1.1)
+    monkeypatch.setattr(submission, "TWICE_S", 0)
     assert submit(tmp_path, "echo 7").detail == "7"
-
-
-def test_a_controller_that_is_away_says_nothing_about_a_claim(tmp_path: Path) -> None:
-    submit(tmp_path, "exit 1")
-    assert submit(tmp_path, "echo 7", squeue="exit 1").outcome == "away"
 
 
 def test_missing_code_and_data_are_reported_before_sbatch(tmp_path: Path) -> None:
@@ -1013,10 +982,12 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     assert (answer.outcome, "jobs" in answer.errors) == ("unwritable", True)
 
 
-def test_an_empty_answer_leaves_it_open_whether_there_is_a_job() -> None:
+def test_an_empty_answer_leaves_it_open_whether_there_is_a_job(tmp_path: Path) -> None:
     assert submission.parse_result(b"", b"sh: killed").unsure
     assert submission.parse_result(b"Welcome!\n", b"").unsure
     assert not submission.parse_result(b"Welcome!\nid 7\n", b"").unsure
+    submit(tmp_path, "exit 1")
+    assert submit(tmp_path, "echo 7", squeue="exit 1").outcome == "away"  # its controller says nothing about a claim
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
@@ -1037,6 +1008,18 @@ def test_a_submission_on_a_full_disk_submits_nothing(tmp_path: Path) -> None:
         assert not (work / "jobs" / spec.name).exists()
     finally:
         subprocess.run(["umount", work], check=True)
+
+
+def test_a_machine_without_slurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "env", "sed", "date", "mkdir", "cat", "rm", "timeout", "mv", "printf"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tools))
+    scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path)))
+    with pytest.raises(RefusedError, match="there is no sbatch"):
+        scheduler.submit(ALONE, scheduler.render(ALONE), tmp_path)
+    assert not (tmp_path / "jobs" / ALONE.name).exists()
 
 
 def test_secrets_come_on_standard_input() -> None:

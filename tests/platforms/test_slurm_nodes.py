@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, MachineError, RefusedError, State, Status, Submitted, job_name
+from platforms.job import JobSpec, MachineError, RefusedError, State, Status, Submitted
 from platforms.schedulers import backend_of
 from platforms.schedulers.slurm import judge, node_states
 from platforms.schedulers.slurm.judge import PolledJob
@@ -19,6 +17,8 @@ from platforms.schedulers.slurm.rows import JobRow, NodeRow, sinfo_rows, unix_ti
 from platforms.schedulers.slurm.scheduler import SlurmScheduler
 from platforms.schedulers.slurm.states import node_state
 from tests.clusters.slurm import Cluster
+from tests.platforms.slurm_jobs import cluster, ended, runs, shell, submitted
+from tests.waiting import until
 
 # As Slurm 22.05 prints it.
 SINFO = """\
@@ -33,20 +33,8 @@ login1|gpu|idle|v100|(null)|Unknown|Unknown|none
 """
 
 
-def platform(work: Path = Path("/w"), **keys: object) -> Platform:
-    fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("cluster.yaml")}
-    return Platform(**{"name": "cluster", "work_dir": str(work), "slurm": {"account": "z19"}, **fixed, **keys})
-
-
-def shell(name: str, nodes: int = 1, **changes: object) -> JobSpec:
-    layout, test = Layout(nodes, 1, "cpu"), f"test_x.py::test_x[{name}]"
-    arguments = ("sh", "-c", "sleep 600" if name == "long" else "true")
-    spec = JobSpec(job_name(name, layout, "r1", test), test, "cluster", layout, arguments, launcher="none")
-    return replace(spec, time_limit_s=600, start_limit_s=600, **changes)
-
-
 def directives(spec: JobSpec, **slurm: object) -> list[str]:
-    text = SlurmScheduler(platform(slurm=slurm)).render(spec)
+    text = SlurmScheduler(cluster(Path("/w"), slurm=slurm)).render(spec)
     return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
 
 
@@ -81,7 +69,7 @@ def test_a_node_that_the_site_excludes_is_refused_with_the_key_that_does() -> No
 
 def test_the_sites_policy_may_forbid_both() -> None:
     rules = {"forbidden": {"--nodelist": "the queue chooses", "--reservation": "for courses"}}
-    scheduler = SlurmScheduler(platform(policy=rules))
+    scheduler = SlurmScheduler(cluster(Path("/w"), policy=rules))
     spec = replace(shell("x"), nodes=("n07",), reservation="r")
     found = scheduler.lint(spec, scheduler.render(spec))
     assert ["--nodelist is forbidden here: the queue chooses" in found[0], "--reservation" in found[1]] == [True, True]
@@ -133,7 +121,7 @@ def test_sinfo_output_becomes_a_row_for_each_node() -> None:
     ],
 )
 def test_the_nodes_of_a_platform(device: str, slurm: dict[str, object], names: list[str]) -> None:
-    found = node_states.nodes_of_platform(sinfo_rows(SINFO), platform(device=device, slurm=slurm))
+    found = node_states.nodes_of_platform(sinfo_rows(SINFO), cluster(Path("/w"), device=device, slurm=slurm))
     assert [node.name for node in found] == names
 
 
@@ -185,7 +173,7 @@ def test_what_passes_by_itself_is_waited_for(reason: str, asked: str, sinfo: str
 
 
 def test_what_an_administrator_types() -> None:
-    backend = backend_of(platform())
+    backend = backend_of(cluster(Path("/w")))
     assert backend.drain_command("n07", "it's 15 % slow") == (
         "scontrol update nodename=n07 state=drain reason='it'\"'\"'s 15 % slow'"
     )
@@ -194,99 +182,87 @@ def test_what_an_administrator_types() -> None:
 # --- a real Slurm ----------------------------------------------------------------------------------------------------
 
 
-def submitted(scheduler: SlurmScheduler, spec: JobSpec, folder: Path) -> Submitted:
-    return Submitted(scheduler.submit(spec, scheduler.render(spec), folder), spec.name, time.time())
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120.0
-    while not true():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.2)
-
-
-@pytest.mark.real_slurm
-def test_a_job_runs_where_it_must_and_says_where_it_ran(slurm: Cluster, tmp_path: Path) -> None:
-    scheduler = SlurmScheduler(platform(tmp_path))
-    job = submitted(scheduler, replace(shell("here", nodes=2), nodes=("cn3", "cn1")), tmp_path)
-    until(lambda: not scheduler.status([job])[job.job_id].state.live, "it ends")
-    status = scheduler.status([job])[job.job_id]
-    assert (status.state, sorted(status.nodes)) == (State.SUCCEEDED, ["cn1", "cn3"])
-    backend = backend_of(platform(tmp_path))
-    assert sorted(backend.nodes_of_job(platform(tmp_path), job.job_id)) == ["cn1", "cn3"]
-    assert backend.start_of_job(platform(tmp_path), job.job_id) == status.started_s
-    assert backend.start_of_job(platform(tmp_path), "99999") is None
-    with pytest.raises(RefusedError, match="neither squeue nor sacct shows a job 99999"):
-        backend.nodes_of_job(platform(tmp_path), "99999")
-    with pytest.raises(RefusedError, match="is no id of a job at Slurm"):
-        backend.nodes_of_job(platform(tmp_path), "$(reboot)")
-
-
-@pytest.mark.real_slurm
-def test_a_job_on_a_drained_node_ends_at_once(slurm: Cluster, tmp_path: Path) -> None:
-    slurm.ask("scontrol", "update", "nodename=cn2", "state=drain", "reason=bad DIMM | slot 3")
-    scheduler = SlurmScheduler(platform(tmp_path))
-    job = submitted(scheduler, replace(shell("drained"), nodes=("cn2",)), tmp_path)
+def first_end(scheduler: SlurmScheduler, job: Submitted) -> Status:
+    """The status with which a poll says for the first time that the job has ended."""
     seen: list[Status] = []
 
     def has_ended() -> bool:
         seen.append(scheduler.status([job])[job.job_id])
         return not seen[-1].state.live
 
-    until(has_ended, "it ends")
-    assert seen[-1].state is State.NEVER_ADMISSIBLE
-    assert re.match(r"node cn2 is drained: 'bad DIMM \| slot 3', by \w+ since 20", seen[-1].reason)
+    until(has_ended, "it ends", longest_s=0.2)
+    return seen[-1]
+
+
+@pytest.mark.real_slurm
+def test_a_job_runs_where_it_must_and_says_where_it_ran(slurm: Cluster, tmp_path: Path) -> None:
+    scheduler = SlurmScheduler(cluster(tmp_path))
+    job = submitted(scheduler, replace(shell("here", nodes=2), nodes=("cn3", "cn1")), tmp_path)
+    ended(scheduler, job)
+    status = scheduler.status([job])[job.job_id]
+    assert (status.state, sorted(status.nodes)) == (State.SUCCEEDED, ["cn1", "cn3"])
+    backend = backend_of(cluster(tmp_path))
+    assert sorted(backend.nodes_of_job(cluster(tmp_path), job.job_id)) == ["cn1", "cn3"]
+    assert backend.start_of_job(cluster(tmp_path), job.job_id) == status.started_s
+    assert backend.start_of_job(cluster(tmp_path), "99999") is None
+    with pytest.raises(RefusedError, match="neither squeue nor sacct shows a job 99999"):
+        backend.nodes_of_job(cluster(tmp_path), "99999")
+    with pytest.raises(RefusedError, match="is no id of a job at Slurm"):
+        backend.nodes_of_job(cluster(tmp_path), "$(reboot)")
+
+
+@pytest.mark.real_slurm
+def test_a_job_on_a_drained_node_ends_at_once(slurm: Cluster, tmp_path: Path) -> None:
+    slurm.ask("scontrol", "update", "nodename=cn2", "state=drain", "reason=bad DIMM | slot 3")
+    scheduler = SlurmScheduler(cluster(tmp_path))
+    job = submitted(scheduler, replace(shell("drained"), nodes=("cn2",)), tmp_path)
+    seen = first_end(scheduler, job)
+    assert seen.state is State.NEVER_ADMISSIBLE
+    assert re.match(r"node cn2 is drained: 'bad DIMM \| slot 3', by \w+ since 20", seen.reason)
     assert slurm.ask("squeue", "-h", "--states=all", "-j", job.job_id, "-o", "%T") == "CANCELLED"
-    nodes = backend_of(platform(tmp_path)).nodes(platform(tmp_path))
+    nodes = backend_of(cluster(tmp_path)).nodes(cluster(tmp_path))
     assert [(node.name, node.state) for node in nodes] == [("cn1", "idle"), ("cn2", "drained"), ("cn3", "idle")]
     slurm.ask("scontrol", "update", "nodename=cn2", "state=resume")
-    job = submitted(SlurmScheduler(platform(tmp_path)), replace(shell("x"), nodes=("cn2",)), tmp_path)
-    until(lambda: not scheduler.status([job])[job.job_id].state.live, "it ends once the node is back")
+    job = submitted(SlurmScheduler(cluster(tmp_path)), replace(shell("x"), nodes=("cn2",)), tmp_path)
+    ended(scheduler, job)
 
 
 @pytest.mark.real_slurm
 def test_a_node_that_is_drained_while_the_job_waits_for_it(slurm: Cluster, tmp_path: Path) -> None:
-    scheduler = SlurmScheduler(platform(tmp_path, slurm={"account": "z19", "exclusive": True}))
-    first = submitted(scheduler, replace(shell("long"), nodes=("cn1",)), tmp_path)
-    until(lambda: scheduler.status([first])[first.job_id].state is State.RUNNING, "the first one runs")
+    scheduler = SlurmScheduler(cluster(tmp_path, slurm={"exclusive": True}))
+    first = submitted(scheduler, replace(shell("long", "sleep 600"), nodes=("cn1",)), tmp_path)
+    runs(scheduler, first)
     second = submitted(scheduler, replace(shell("second"), nodes=("cn1",)), tmp_path)
     until(lambda: "Resources" in scheduler.status([second])[second.job_id].reason, "the second one waits")
     slurm.ask("scontrol", "update", "nodename=cn1", "state=drain", "reason=fan")
-    seen: list[Status] = []
-
-    def has_ended() -> bool:
-        seen.append(scheduler.status([first, second])[second.job_id])
-        return not seen[-1].state.live
-
-    until(has_ended, "it ends")
-    assert seen[-1].state is State.NEVER_ADMISSIBLE
-    assert seen[-1].reason.startswith("node cn1 is draining: 'fan', by ")
+    seen = first_end(scheduler, second)
+    assert seen.state is State.NEVER_ADMISSIBLE
+    assert seen.reason.startswith("node cn1 is draining: 'fan', by ")
     assert slurm.ask("squeue", "-h", "--states=all", "-j", second.job_id, "-o", "%T") == "CANCELLED"
     assert scheduler.status([first])[first.job_id].state is State.RUNNING
 
 
 @pytest.mark.real_slurm
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"nodes": ("nope1",)}, r"Invalid node name specified \(the names of the nodes: sinfo --Node\)"),
-        ({"nodes": ("v100n1",)}, r"Requested nodes not in this partition \(the nodes of each partition: sinfo"),
-        ({"reservation": "nope"}, r"reservation is invalid \(the reservations.*: scontrol show reservation\)"),
-        ({"reservation": "course", "nodes": ("cn1",)}, r"Problem using reservation"),
-    ],
-)
-def test_what_slurm_refuses_itself(slurm: Cluster, tmp_path: Path, changes: dict[str, object], why: str) -> None:
-    with pytest.raises(MachineError, match=why) as refusal:
-        submitted(SlurmScheduler(platform(tmp_path)), replace(shell("x"), **changes), tmp_path)
-    assert refusal.value.status.state in (State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE)
+def test_what_slurm_refuses_itself(slurm: Cluster, tmp_path: Path) -> None:
+    for number, (changes, why) in enumerate(
+        (
+            ({"nodes": ("nope1",)}, r"Invalid node name specified \(the names of the nodes: sinfo --Node\)"),
+            ({"nodes": ("v100n1",)}, r"Requested nodes not in this partition \(the nodes of each partition: sinfo"),
+            ({"reservation": "nope"}, r"reservation is invalid \(the reservations.*: scontrol show reservation\)"),
+            ({"reservation": "course", "nodes": ("cn1",)}, r"Problem using reservation"),
+        )
+    ):
+        with pytest.raises(MachineError, match=why) as refusal:
+            submitted(SlurmScheduler(cluster(tmp_path)), replace(shell(f"x{number}"), **changes), tmp_path)
+        assert refusal.value.status.state in (State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE)
 
 
 @pytest.mark.real_slurm
 def test_a_job_in_its_reservation(slurm: Cluster, tmp_path: Path) -> None:
-    there = platform(tmp_path, slurm={"account": "z19", "partition": "teaching"})
+    there = cluster(tmp_path, slurm={"partition": "teaching"})
     scheduler = SlurmScheduler(there)
     job = submitted(scheduler, replace(shell("x"), nodes=("cn4",), reservation="course"), tmp_path)
-    until(lambda: not scheduler.status([job])[job.job_id].state.live, "it ends")
+    ended(scheduler, job)
     status = scheduler.status([job])[job.job_id]
     assert (status.state, status.nodes) == (State.SUCCEEDED, ("cn4",))
     assert [(node.name, node.state) for node in backend_of(there).nodes(there)] == [("cn4", "reserved")]
