@@ -86,6 +86,11 @@ def test_a_selection_has_conditions(
     assert f"before: {before} (12 jobs of 3 sessions, 2026-10-02 to 2026-10-04)" in out
 
 
+def test_a_single_night_is_a_selection(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(upgraded, "date=2026-10-02", "date=2026-10-06") == 0
+    assert "before: date=2026-10-02 (4 jobs of 1 session, 2026-10-02)" in capsys.readouterr().out
+
+
 def with_drivers(folder: Path, *drivers: str) -> Path:
     """A site with a campaign of three sessions for each driver."""
     runs = []
