@@ -414,6 +414,7 @@ def test_tests_without_numbers_give_no_empty_table(site: Path, capsys: pytest.Ca
     assert "/history: no job of these tests has numbers\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_mistake(site: Path) -> None:
     record_nights(site / "history", 3)
     command = [sys.executable, "-m", "reporting", "table", "--all", f"--site={site}"]

@@ -217,6 +217,7 @@ def append_ten(site: Path, writer: int) -> None:
         store.append(site, replace(PAUSE, reason=f"{writer} {number}"))
 
 
+@pytest.mark.slow
 def test_sixteen_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=append_ten, args=(tmp_path, number)) for number in range(16)]
@@ -229,6 +230,7 @@ def test_sixteen_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert references.problems == []
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_whole_files_only(tmp_path: Path) -> None:
     script = (
         "import itertools; from pathlib import Path; from dataclasses import replace\n"

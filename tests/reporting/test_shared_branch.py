@@ -298,6 +298,7 @@ def test_a_link_in_a_branch_is_no_way_to_a_file_here(
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sixteen_push_at_once_and_some_are_killed(clone: Callable[[str], Path], server: Path) -> None:
     sites = [clone(f"site-{number}") for number in range(PUSHERS)]
     for number, site in enumerate(sites):
