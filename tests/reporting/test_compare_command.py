@@ -306,11 +306,6 @@ def test_bad_input_is_refused_in_a_sentence(
     assert message in printed.err
 
 
-def test_an_empty_history_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare(tmp_path, "before", "after") == 2
-    assert "the history is empty" in capsys.readouterr().err
-
-
 def test_labelled_runs_have_no_pin_and_no_table_of_nights(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", f"--site={upgraded}", "deepcam"]) == 2
     assert "`python -m reporting compare LABEL LABEL`" in capsys.readouterr().err

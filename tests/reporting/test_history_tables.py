@@ -7,7 +7,6 @@ import datetime
 import io
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -377,19 +376,6 @@ def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.Cap
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
-
-
-def test_the_commands_of_the_page_work(
-    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(site)
-    monkeypatch.setenv("HPC_ML_BENCH_SITE", str(site))
-    record(site / "history", 40, 400.0)
-    page = (DOCS / "report.md").read_text()
-    typed = re.findall(r"^    python -m reporting ((?:table|show|trend).*?)(?: +#.*)?$", page, re.MULTILINE)
-    assert len(typed) == 7
-    for line in typed:
-        assert main(shlex.split(line)) == 0, line
 
 
 def test_the_page_has_every_column_of_the_csv() -> None:

@@ -28,6 +28,7 @@ from reporting.shared_branch import git as our_git
 from reporting.shared_branch.remote import JOB_TOKEN, TOKEN, remote_of
 from tests.reporting.history_lines import envelope
 
+pytestmark = pytest.mark.slow  # each test starts git dozens of times
 ROOT = Path(__file__).resolve().parents[2]
 PUSHERS = 16
 KILLED = 6
@@ -298,7 +299,6 @@ def test_a_link_in_a_branch_is_no_way_to_a_file_here(
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_sixteen_push_at_once_and_some_are_killed(clone: Callable[[str], Path], server: Path) -> None:
     sites = [clone(f"site-{number}") for number in range(PUSHERS)]
     for number, site in enumerate(sites):
