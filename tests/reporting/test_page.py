@@ -428,8 +428,6 @@ def test_evidence_on_this_machine_is_linked_by_its_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "missing/report.html"], "missing/report.html: its folder does not exist (mkdir -p missing)"),
-        (["-o", "."], ".: this is a folder, and FILE is a file (-o report.html)"),
         (["-o", "x.txt"], "x.txt: the name of a page ends with .html, so that browsers show it (-o x.html)"),
         (["-o", "a.html", "--evidence", "javascript:alert(1)"], "--evidence: 'javascript:alert(1)' is no link"),
         (["-o", "a.html", "--data", "x.json"], "`python -m reporting html --data` is gone"),

@@ -233,9 +233,7 @@ def test_one_test_is_a_picture_and_several_are_lines(site, capsys):
     assert "\x1b" not in out
 
 
-def test_wrong_words_are_refused_with_what_to_type(site, capsys):
-    assert trend(site, "deepcan") == 2
-    assert "no test has 'deepcan' in its id (known: " in capsys.readouterr().err
+def test_an_option_that_is_gone_is_answered_with_what_to_type(site, capsys):
     assert trend(site, "--nights", "30") == 2
     assert "as many nights as there is room for" in capsys.readouterr().err
 
