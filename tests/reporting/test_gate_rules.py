@@ -47,23 +47,6 @@ def test_the_simulated_confirmation_gives_the_verdicts_of_the_product(kind, loss
     assert simulated[:, 35:].any() or loss <= 0
 
 
-def test_without_repeats_a_step_is_red_from_a_large_loss_on():
-    values = np.full((2, 21), 100.0)
-    values[:, 1::2] = 101.0
-    values[:, 20] = [93.0, 89.0]
-    assert gate_rules.gate(values)[:, 20].tolist() == [False, True]
-
-
-def test_a_step_that_its_repeat_does_not_confirm_is_green():
-    values = np.full((2, 21), 100.0)
-    values[:, 1::2] = 101.0
-    values[:, 20] = 90.0
-    repeats = values.copy()
-    repeats[0, 20] = 100.0
-    assert gate_rules.gate(values, repeats)[:, 20].tolist() == [False, True]
-    assert gate_rules.gate(values)[:, 20].tolist() == [True, True]
-
-
 def test_a_repeated_series_goes_on_as_the_series_does():
     values = series_of(Kind(0.015), 0.0, seed=5)
     gate = Gate(values[:, :20])

@@ -98,12 +98,6 @@ def test_files_with_the_hashes_of_an_earlier_version_all_count_in_the_order_of_t
     assert references.problems == []
 
 
-def test_windows_line_ends_change_nothing(tmp_path: Path) -> None:
-    path = store.append(tmp_path, PAUSE)
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert store.load(tmp_path) == References([], [], [], [PAUSE], [])
-
-
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -164,12 +158,6 @@ def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (problem,) = references.problems
     assert problem.startswith(f"{loop}:1: cannot be read: ")
     assert references.pauses == [PAUSE]
-
-
-def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "references").write_text("")
-    (problem,) = store.load(tmp_path).problems
-    assert problem == f"{tmp_path}/references:1: cannot be read: Not a directory"
 
 
 def test_two_branches_that_answer_merge_without_a_conflict(tmp_path: Path) -> None:
