@@ -51,6 +51,11 @@ def test_a_prom_file_that_other_users_can_read_takes_the_place_of_the_old_one(si
     assert {path.name for path in tmp_path.iterdir()} == {"centre", "bench.prom"}
 
 
+def test_words_choose_tests(site: Path, tmp_path: Path) -> None:
+    assert export(site, "prometheus", "deepcam", "-o", tmp_path / "bench.prom") == 0
+    assert workloads_in(tmp_path / "bench.prom") == {"deepcam"}
+
+
 def test_a_history_that_holds_nothing_leaves_the_old_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bench.prom"
     file.write_text("old")
