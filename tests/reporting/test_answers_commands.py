@@ -462,6 +462,7 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
         (["accept", TEST, f"--since={TODAY + DAY}", "--reason=x"], "is still to come"),
         (["accept", TEST, "--since=2026-11-17", "--reason= "], "--reason: say it in words"),
         (["accept", TEST, "--since=2026-11-17", "--reason=\x1b[31mred"], "has a character that cannot be printed"),
+        (["accept", TEST, "--since=2026-11-17", "--reason=x", "--by="], "--by: say it in words"),
         (["accept", TEST, "--since=2026-11-17", "--reason=x", "--metric=triad"], "--metric: .* has no 'triad'"),
         (
             ["ack", TEST, "--ticket=x", f"--until={TODAY - 2 * DAY}"],
@@ -471,7 +472,10 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
         (["ack", TEST, "--end", "--ticket=x"], "it goes without --ticket and --until"),
         (["pause", "eidf_a100"], "pause needs --until DATE and --reason TEXT"),
         (["pause", "eidf_a100", "--end"], "no pause of 'eidf_a100' is in force"),
+        (["pause", "eidf_a100", f"--until={TODAY - DAY}", "--reason=x"], "has passed"),
         (["pause", "eidf_a10", f"--until={TODAY}", "--reason=x"], r"no platform or test 'eidf_a10' \(did you mean"),
+        (["note", "--platform=eidf_a100", f"--at={TODAY + DAY}", "x"], "is still to come"),
+        (["note", "--platform=eidf_a100", f"--at={TODAY}", " "], "TEXT: say it in words"),
         (["note", "--platform=eidf_a10", f"--at={TODAY}", "x"], r"no platform 'eidf_a10' \(did you mean 'eidf_a100'"),
     ],
 )

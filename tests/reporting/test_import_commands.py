@@ -104,6 +104,16 @@ def test_a_file_that_is_not_there_writes_nothing(site: Path, capsys: pytest.Capt
     assert read(site / "history") == []
 
 
+def test_a_folder_without_files_gives_no_empty_table(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["import", "reframe", str(tmp_path / "empty"), f"--site={site}"]) == 1
+    printed = capsys.readouterr()
+    assert "this folder has no perflog" in printed.err
+    assert "against pin" not in printed.out
+
+
 @pytest.mark.parametrize(("days", "taken"), [(0.5, 1), (1.5, 0)])
 def test_a_run_in_the_future_is_left_out(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], days: float, taken: int

@@ -169,3 +169,8 @@ def test_what_cannot_be_shown_is_refused(
 ) -> None:
     assert main(["nodes", *words, f"--site={site}"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_empty_history_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(tmp_path) == 2
+    assert "the history is empty" in capsys.readouterr().err
