@@ -30,8 +30,6 @@ from tests.reporting.history_lines import envelope
 
 pytestmark = pytest.mark.slow  # each test starts git dozens of times
 ROOT = Path(__file__).resolve().parents[2]
-PUSHERS = 16
-KILLED = 6
 MONTH_S = 31 * 86400.0
 
 
@@ -299,13 +297,18 @@ def test_a_link_in_a_branch_is_no_way_to_a_file_here(
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
-def test_sixteen_push_at_once_and_some_are_killed(clone: Callable[[str], Path], server: Path) -> None:
-    sites = [clone(f"site-{number}") for number in range(PUSHERS)]
+@pytest.mark.parametrize(
+    ("pushers", "killed"), [(6, 3), pytest.param(16, 6, marks=pytest.mark.nightly("reporting/shared_branch"))]
+)
+def test_many_push_at_once_and_some_are_killed(
+    clone: Callable[[str], Path], server: Path, pushers: int, killed: int
+) -> None:
+    sites = [clone(f"site-{number}") for number in range(pushers)]
     for number, site in enumerate(sites):
         add_runs(site, f"run-{number:02}")
     chance = random.Random(1)
     pushes = [_push_process(site) for site in sites]
-    for push in chance.sample(pushes, KILLED):
+    for push in chance.sample(pushes, killed):
         time.sleep(chance.uniform(0.0, 0.7))
         if push.poll() is None:
             os.killpg(push.pid, signal.SIGKILL)
@@ -319,7 +322,7 @@ def test_sixteen_push_at_once_and_some_are_killed(clone: Callable[[str], Path], 
         if push.returncode:
             assert command("push", site) == 0
     command("pull", reader)
-    assert runs_in(reader) == [f"run-{number:02}" for number in range(PUSHERS)]
+    assert runs_in(reader) == [f"run-{number:02}" for number in range(pushers)]
     git("-C", str(server), "fsck", "--strict", "--no-dangling")
 
 
