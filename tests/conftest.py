@@ -73,7 +73,7 @@ LONGEST = (
     "harness/test_kubernetes.py",
     "harness/test_connections.py",
     "reporting/test_page_in_browser.py",
-    "reporting/test_page_year.py",
+    "reporting/test_year.py",
     "platforms/test_ssh.py",
     "platforms/test_kubernetes_rotation.py",
     "harness/test_login_nodes.py",

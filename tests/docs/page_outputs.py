@@ -6,14 +6,16 @@ the made site, on a terminal of 80 columns, and `--site` is left out of what it 
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
+from unittest import mock
 
+from reporting.__main__ import main
 from tests.docs.blocks import PAGES, ROOT
 from tests.docs.made_site import made_site
 
@@ -21,13 +23,13 @@ CAPTURE = re.compile(r"(<!-- capture: (.+?) -->\n+```\n)(.*?)(```\n)", re.DOTALL
 
 
 def captured(command: str, site: Path) -> str:
-    """What a command of ours prints."""
-    _python, *words = shlex.split(command)
-    environ = {**os.environ, "COLUMNS": "80", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *words, f"--site={site}"], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
-    )
-    return done.stdout.replace(f" --site={site}", "")
+    """What a command of `python -m reporting` prints."""
+    words = shlex.split(command.removeprefix("python -m reporting "))
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with mock.patch.dict(os.environ, COLUMNS="80"), redirect_stdout(out):
+        assert main([*words, f"--site={site}"]) == 0
+    out.seek(0)
+    return out.read().replace(f" --site={site}", "")
 
 
 def renewed(page: Path, site: Path) -> str:
@@ -36,7 +38,7 @@ def renewed(page: Path, site: Path) -> str:
     return CAPTURE.sub(lambda found: found[1] + captured(found[2], site) + found[4], text)
 
 
-def main() -> None:
+def write_again() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         site = made_site(Path(scratch) / "site")
         for page in PAGES:
@@ -47,4 +49,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_again()

@@ -16,6 +16,7 @@ def dry_run() -> str:
     return paper_systems.dry_run()
 
 
+@pytest.mark.slow
 def test_the_page_says_of_the_papers_systems_what_the_dry_run_shows(dry_run: str) -> None:
     """`python -m tests.docs.paper_systems` writes the table again."""
     page = PAGE.read_text(encoding="utf-8")
@@ -23,6 +24,7 @@ def test_the_page_says_of_the_papers_systems_what_the_dry_run_shows(dry_run: str
     assert table(dry_run) in page
 
 
+@pytest.mark.slow
 def test_each_test_of_the_papers_systems_is_read(dry_run: str) -> None:
     tests = list(shown(dry_run))
     assert {(test.platform, test.benchmark) for test in tests} >= {
@@ -34,6 +36,7 @@ def test_each_test_of_the_papers_systems_is_read(dry_run: str) -> None:
     assert did_not_run <= refused
 
 
+@pytest.mark.slow
 def test_a_script_that_asks_for_another_number_of_devices_is_found(dry_run: str) -> None:
     section = dry_run[dry_run.index("[archer2_mi210-1x4gpu-") :].partition("\n=")[0].replace("\\\n", " ")
     assert facts_of(section, "slurm", 1, 4, "gpu").startswith("sbatch, 1 node x 4 GPUs, ")

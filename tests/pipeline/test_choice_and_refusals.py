@@ -1,6 +1,7 @@
 """One platform of several is chosen, and what would be lost or surplus is refused before a job is submitted.
 
-The jobs are processes of this machine. No GitLab is needed: the CI jobs' program is called as the templates call it.
+The jobs are processes of this machine. No GitLab is needed: a step runs in this process, and its sessions and its
+commands of `python -m reporting` in children, as in a CI job.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.__main__ import main
 from pipeline.steps import PENDING
 from tests.pipeline.gitlab_ci_local import ROOT
 from tests.programs import require
@@ -37,7 +39,7 @@ NO_RIGHT = "#!/bin/sh\necho 'GitLab: You are not allowed to push code to this pr
 class Project:
     """A clone of a centre's project, with the platforms `local` and `second`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         self.remote, self.folder, self.shared = folder / "centre.git", folder / "centre", folder / "shared-runs"
         self.shared.mkdir()
         require("git", install="apt-get install git")
@@ -48,26 +50,25 @@ class Project:
         (self.folder / "site/platforms/second.yaml").write_text(SECOND)
         (self.folder / "site/test_tiny.py").write_text(TESTS.replace("PROGRAM", str(folder / "program.py")))
         self.gate = folder / "open"
-        self.own = {"XDG_CACHE_HOME": str(folder / "cache"), "HPC_ML_BENCH_LOCK": str(folder / "lock")}
         (folder / "program.py").write_text(PROGRAM.format(gate=str(self.gate)))
+        self._monkeypatch = monkeypatch
+        self._capfd = capfd
+        ours = ("BENCH_", "CI_", "GITLAB_", "HPC_ML_BENCH_", "PYTEST_", "PYTHONUNBUFFERED")
+        for name in os.environ:
+            if name.startswith(ours):
+                monkeypatch.delenv(name)
+        fixed = {"XDG_CACHE_HOME": folder / "cache", "HPC_ML_BENCH_LOCK": folder / "lock", "GITLAB_CI": "true"}
+        for name, value in {**fixed, "BENCH_TESTS": "site/test_tiny.py", "CI_PROJECT_DIR": self.folder}.items():
+            monkeypatch.setenv(name, str(value))
 
     def step(self, step: str, platform: str, number: int = 7, **variables: str) -> tuple[int, str]:
-        """One CI job. Returns its exit code and what it has printed."""
-        ours = ("BENCH_", "CI_", "GITLAB_", "HPC_ML_BENCH_", "PYTEST_")
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        environ.pop("PYTHONUNBUFFERED", None)  # as in a plain CI job
-        environ |= {"CI_PIPELINE_ID": str(number), "BENCH_JOB_PLATFORM": platform, "BENCH_TESTS": "site/test_tiny.py"}
-        done = subprocess.run(
-            [sys.executable, "-m", "pipeline", step, "--project", str(self.folder)],
-            cwd=ROOT,
-            env={**environ, **self.own, "GITLAB_CI": "true", **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        return done.returncode, done.stdout
+        """One CI job. Returns its exit code and what it has printed, also by its children."""
+        with self._monkeypatch.context() as environ:
+            given = {"CI_PIPELINE_ID": str(number), "BENCH_JOB_PLATFORM": platform, **variables}
+            for name, value in given.items():
+                environ.setenv(name, value)
+            code = main([step, "--project", str(self.folder)])
+        return code, "".join(self._capfd.readouterr())
 
     def refuse_pushes(self) -> None:
         hook = self.remote / "hooks/pre-receive"
@@ -80,8 +81,8 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    project = Project(tmp_path)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Project]:
+    project = Project(tmp_path, monkeypatch, capfd)
     yield project
     project.gate.touch()
 
@@ -91,16 +92,15 @@ def test_processes_of_a_machine_whose_run_the_next_job_would_not_find_are_refuse
     code, text = project.step(step, "second")
     assert code == 2, text
     assert "the jobs of second are processes of this machine" in text
-    assert "BENCH_RUNS" in text
     assert project.begun() == []
 
 
+@pytest.mark.slow
 def test_the_right_to_push_is_tested_before_anything_is_submitted(project: Project) -> None:
     project.refuse_pushes()
     code, text = project.step("submit", "second", BENCH_RUNS=str(project.shared))
     assert code == 2, text
-    assert "Allow Git push requests" in text
-    assert "HPC_ML_BENCH_GITLAB_TOKEN" in text
+    assert "bench-history cannot be pushed" in text
     assert project.begun() == []
 
 
@@ -108,19 +108,13 @@ def test_the_other_platforms_of_a_pipeline_have_nothing_to_do_where_one_is_chose
     for step in ("submit", "fetch", "cancel"):
         code, text = project.step(step, "local", BENCH_ONLY="second")
         assert (code, text) == (0, "BENCH_ONLY is second, and this job is of local: it does nothing\n")
-
-
-def test_a_chosen_platform_that_the_site_does_not_have_is_refused(project: Project) -> None:
     code, text = project.step("submit", "local", BENCH_ONLY="secnd")
-    assert code == 2, text
-    assert "did you mean 'second'?" in text
+    assert (code, "did you mean 'second'?" in text) == (2, True), text
 
 
 def test_a_platform_of_a_schedule_renames_no_job(project: Project) -> None:
     code, text = project.step("submit", "local", BENCH_PLATFORM="second", BENCH_RUNS=str(project.shared))
-    assert code == 2, text
-    assert "with BENCH_ONLY=second" in text
-    assert project.begun() == []
+    assert (code, "with BENCH_ONLY=second" in text) == (2, True), text
 
 
 @pytest.mark.parametrize("step", ["fetch", "cancel"])
@@ -128,34 +122,47 @@ def test_a_run_is_of_the_job_of_its_platform_alone(project: Project, step: str) 
     code, text = project.step(step, "second", BENCH_RUN="203-local")
     assert (code, text) == (0, "run 203-local is of local, and this job is of second: it does nothing\n")
     code, text = project.step(step, "second", BENCH_RUN="203-lcoal")
-    assert code == 2, text
-    assert "there is no platform 'lcoal'" in text
+    assert (code, "there is no platform 'lcoal'" in text) == (2, True), text
     code, text = project.step(step, "second", BENCH_RUN="203-local", BENCH_ONLY="second")
     assert code == 2, text
 
 
-@pytest.mark.parametrize("step", ["fetch", "cancel"])
-def test_a_run_without_a_record_is_refused_and_not_submitted(project: Project, step: str) -> None:
+@pytest.mark.slow
+def test_a_step_is_a_program_whose_refusal_is_its_exit_code_and_its_last_line(project: Project) -> None:
+    given = {**os.environ, "BENCH_PLATFORM": "second", "CI_PIPELINE_ID": "7"}
+    words = [sys.executable, "-m", "pipeline", "submit", "--project", str(project.folder)]
+    done = subprocess.run(words, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.slow
+def test_a_run_without_a_record_is_refused_and_not_submitted(project: Project) -> None:
     variables = {"BENCH_RUNS": str(project.shared)}
     submitted, text = project.step("submit", "second", 41, **variables)
     assert submitted == PENDING, text
     assert "PENDING: a later pipeline with BENCH_STEP=fetch reads 41-second" in text
     begun = project.begun()
-    code, text = project.step(step, "second", 42, BENCH_RUN="14-second", **variables)
-    assert code == 2, text
-    assert "Unfinished on second: 41-second." in text
-    assert project.begun() == begun
+    for step in ("fetch", "cancel"):
+        code, text = project.step(step, "second", 42, BENCH_RUN="14-second", **variables)
+        assert code == 2, text
+        assert "Unfinished on second: 41-second." in text
+        assert project.begun() == begun
     project.gate.touch()
     code, text = project.step("fetch", "second", 43, BENCH_RUN="41-second", **variables)
     assert code == 0, text
+    code, text = project.step("fetch", "second", 44, **variables)
+    assert (code, "nothing to fetch" in text) == (0, True), text
 
 
+@pytest.mark.slow
 def test_a_run_that_pytest_refuses_to_begin_is_not_pushed_and_its_error_comes_last(project: Project) -> None:
     code, text = project.step("submit", "second", BENCH_RUNS=str(project.shared), BENCH_TESTS="site/test_tniy.py")
     assert code == 4, text
     assert "test_tniy.py" in text.splitlines()[-1] + text.splitlines()[-2]
 
 
+@pytest.mark.slow
 def test_a_failed_push_leaves_no_folder_that_all_runners_see_in_the_artifacts_and_may_fail_twice(
     project: Project,
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from pipeline.steps import PENDING
+from reporting.__main__ import main as reporting
 from reporting.history import reader
 from reporting.history.writer import HistoryWriter
 from tests.clusters.slurm import Cluster
@@ -119,8 +120,7 @@ class Centre:
 
     def reporting(self, command: str) -> None:
         """What a person types in the checkout of the suite."""
-        words = [f"--site={self.project.clone / 'site'}", f"--history={self.history}"]
-        subprocess.run([sys.executable, "-m", "reporting", command, *words], cwd=ROOT, check=True, timeout=PATIENCE_S)
+        assert reporting([command, f"--site={self.project.clone / 'site'}", f"--history={self.history}"]) == 0
 
     def states(self) -> list[str]:
         """How Slurm says that the centre's jobs ended, or where they are; the oldest first."""
@@ -211,9 +211,6 @@ def test_a_night_is_pending_then_green_by_the_next_pipeline_and_a_slowed_one_is_
     assert outcomes(evening, "bench-submit") == {"tests": 1, "failures": 0, "errors": 0, "skipped": 1}
     assert {"job.sh", "submitted.json"} <= evidence(evening, "bench-submit", "100-campus")
 
-    too_early = centre.project.pipeline(101, BENCH_STEP="fetch", BENCH_WAIT="0")
-    assert (too_early.code, too_early.ended("bench-fetch")) == (0, "WARN"), too_early.text
-
     centre.let_run()
     morning = centre.project.pipeline(102, BENCH_STEP="fetch")
     assert (morning.code, morning.ended("bench-fetch")) == (0, "PASS"), morning.text
@@ -222,9 +219,6 @@ def test_a_night_is_pending_then_green_by_the_next_pipeline_and_a_slowed_one_is_
     assert centre.states() == ["COMPLETED"], "the next pipeline submitted the job again"
 
     centre.past()
-    green = centre.project.pipeline(103, BENCH_STEP="all")
-    assert (green.code, green.ended("bench-fetch")) == (0, "PASS"), green.text
-
     centre.sleep(0.25)
     red = centre.project.pipeline(104, BENCH_STEP="all")
     assert (red.ended("bench-submit"), red.ended("bench-fetch")) == ("WARN", "FAIL"), red.text
@@ -242,9 +236,6 @@ def test_a_night_is_pending_then_green_by_the_next_pipeline_and_a_slowed_one_is_
     assert json.loads((red.artifacts("bench-report") / "report.json").read_text())
     assert {"log", "run.json"} <= evidence(red, "bench-fetch", "104-campus")
 
-    nothing_left = centre.project.pipeline(105, BENCH_STEP="fetch")
-    assert (nothing_left.code, "nothing to fetch" in nothing_left.text) == (0, True), nothing_left.text
-
 
 def test_what_a_killed_submission_left_is_cancelled_by_after_script(centre: Centre) -> None:
     centre.hold()
@@ -259,7 +250,10 @@ def test_what_a_killed_submission_left_is_cancelled_by_after_script(centre: Cent
     centre.is_cancelled()
 
 
-@pytest.mark.parametrize(("kind", "pipeline"), [("submit", 210), ("measure", 211)])  # a job's name has the run's id
+@pytest.mark.parametrize(
+    ("kind", "pipeline"),  # a job's name has the run's id
+    [("submit", 210), pytest.param("measure", 211, marks=pytest.mark.nightly("pipeline"))],
+)
 def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Centre, kind: str, pipeline: int) -> None:
     """As under a shell executor, which gives a cancelled job no signal that reaches the session."""
     centre.project.checkout()
@@ -299,6 +293,7 @@ def test_a_cancelled_fetch_cancels_what_its_own_pipeline_has_submitted(
     until(lambda: centre.states() == [end], "the job has ended")
 
 
+@pytest.mark.nightly("pipeline", "templates", "reporting/shared_branch")
 def test_what_a_killed_fetch_waited_for_goes_on(centre: Centre) -> None:
     centre.project.pipeline(320, BENCH_STEP="submit")
     centre.hold()
@@ -313,11 +308,15 @@ def test_what_a_killed_fetch_waited_for_goes_on(centre: Centre) -> None:
     assert centre.states() == ["COMPLETED"]
 
 
-def test_a_pipeline_that_a_person_starts_cancels_what_is_unfinished(centre: Centre) -> None:
-    centre.project.pipeline(400, BENCH_STEP="submit")
-    cancelled = centre.project.pipeline(401, "web", BENCH_STEP="cancel")
-    assert cancelled.code == 0, cancelled.text
-    assert "job.sh" in evidence(cancelled, "bench-cancel", "400-campus")
+def test_a_person_cancels_what_is_unfinished(centre: Centre) -> None:
+    centre.project.checkout()
+    submitted = centre.step("submit", 400)
+    text, _ = submitted.communicate(timeout=PATIENCE_S)
+    assert submitted.returncode == PENDING, text
+    cancelled = centre.step("cancel", 401)
+    text, _ = cancelled.communicate(timeout=PATIENCE_S)
+    assert cancelled.returncode == 0, text
+    assert list((centre.project.clone / "bench-out/evidence/400-campus").glob("*/job.sh"))
     centre.is_cancelled()
 
 
@@ -337,23 +336,19 @@ def test_a_merge_request_is_measured_beside_the_history_and_is_no_part_of_it(cen
 
 def test_what_cannot_be_pushed_is_in_the_artifacts_and_the_same_ci_job_finds_its_run_again(centre: Centre) -> None:
     """The right to push is lost after the test of it: the hook lets the first push through."""
-    centre.include()
-    centre.let_run()
+    in_branch = {"BENCH_HISTORY": "bench-history", "BENCH_RUNS": ""}
     hook = centre.project.folder / ".git/hooks/pre-receive"
     hook.write_text("#!/bin/sh\n[ -e once ] || exec touch once\necho no right to push; exit 1\n")
     hook.chmod(0o755)
-    refused = centre.project.pipeline(600, BENCH_STEP="submit")
-    assert refused.ended("bench-submit") == "FAIL", refused.text
-    assert "no right to push" in refused.text
-    kept = refused.artifacts("bench-submit") / "not-pushed"
-    assert list(kept.glob("history/*/*.jsonl"))
+    clone = centre.project.checkout()
+    refused = centre.step("submit", 600, **in_branch)
+    text, _ = refused.communicate(timeout=PATIENCE_S)
+    assert (refused.returncode, "no right to push" in text) == (2, True), text
+    assert list((clone / "bench-out/not-pushed").glob("history/*/*.jsonl"))
 
     hook.unlink()
-    unknown = centre.project.pipeline(601, "web", BENCH_STEP="fetch", BENCH_RUN="600-campus")
-    assert unknown.ended("bench-fetch") == "FAIL", unknown.text
-    assert "no record of an unfinished run" in unknown.text
-    again = centre.project.pipeline(600, BENCH_STEP="submit")
-    assert again.ended("bench-submit") in ("PASS", "WARN"), again.text
-    found = centre.project.pipeline(602, BENCH_STEP="fetch")
-    assert found.ended("bench-fetch") == "PASS", found.text
-    assert centre.states() == ["COMPLETED"], "the job of a run without a record was submitted again"
+    centre.project.checkout()
+    again = centre.step("submit", 600, **in_branch)
+    text, _ = again.communicate(timeout=PATIENCE_S)
+    assert again.returncode == PENDING, text
+    assert len(centre.states()) == 1, "the job of a run without a record was submitted again"

@@ -17,6 +17,8 @@ from pipeline import variables
 from tests.pipeline.gitlab_ci_local import ROOT, CentreProject
 
 INPUTS: Mapping[str, object] = {"platform": ["a100", "h100"], "runner_tags": ["login"], "suite": "/opt/hpc-ml-bench"}
+of_gitlab = pytest.mark.slow  # gitlab-ci-local takes a second for each pipeline
+at_night = pytest.mark.nightly("templates")
 OWN, FORK = "1217", "99"  # ids of projects; gitlab-ci-local gives the first to every project
 
 
@@ -61,28 +63,32 @@ def test_each_input_has_a_description_and_its_default_is_allowed() -> None:
 
 
 READING = {"fetch", "report", "pages"}
-BEGUN: Mapping[tuple[str, str], set[str]] = {
-    ("schedule", ""): {"submit", *READING},
-    ("schedule", "all"): {"submit", *READING},
-    ("schedule", "submit"): {"submit"},
-    ("schedule", "fetch"): READING,
-    ("schedule", "cancel"): set(),
-    ("web", ""): set(),
-    ("web", "all"): {"submit", *READING},
-    ("web", "submit"): {"submit"},
-    ("web", "fetch"): READING,
-    ("web", "cancel"): {"cancel"},
-    ("push", "all"): set(),
-}
 
 
-@pytest.mark.parametrize(("source", "step"), BEGUN)
-def test_which_jobs_a_pipeline_begins(centre: CentreProject, source: str, step: str) -> None:
+@of_gitlab
+@pytest.mark.parametrize(
+    ("source", "step", "begun"),
+    [
+        ("schedule", "", {"submit", *READING}),
+        pytest.param("schedule", "all", {"submit", *READING}, marks=at_night),
+        pytest.param("schedule", "submit", {"submit"}, marks=at_night),
+        ("schedule", "fetch", READING),
+        pytest.param("schedule", "cancel", set(), marks=at_night),
+        ("web", "", set()),
+        pytest.param("web", "all", {"submit", *READING}, marks=at_night),
+        pytest.param("web", "submit", {"submit"}, marks=at_night),
+        pytest.param("web", "fetch", READING, marks=at_night),
+        ("web", "cancel", {"cancel"}),
+        pytest.param("push", "all", set(), marks=at_night),
+    ],
+)
+def test_which_jobs_a_pipeline_begins(centre: CentreProject, source: str, step: str, begun: set[str]) -> None:
     include_component(centre, pages=True)
     jobs = centre.jobs(source, BENCH_STEP=step)
-    assert {name.partition(":")[0].removeprefix("bench-") for name in jobs} == BEGUN[source, step]
+    assert {name.partition(":")[0].removeprefix("bench-") for name in jobs} == begun
 
 
+@of_gitlab
 def test_each_platform_has_jobs_of_its_own(centre: CentreProject) -> None:
     include_component(centre, name="gpu")
     assert centre.jobs("schedule") == {
@@ -94,29 +100,28 @@ def test_each_platform_has_jobs_of_its_own(centre: CentreProject) -> None:
     }
 
 
-def test_in_each_job_a_schedules_variable_is_refused_and_one_platform_can_be_chosen(centre: CentreProject) -> None:
+@of_gitlab
+def test_in_each_job_one_platform_can_be_chosen(centre: CentreProject) -> None:
     centre.write("site/site.yaml", "enabled: [second]\n")
     centre.write("site/platforms/second.yaml", "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\n")
     include_component(centre, platform=["local", "second"], suite=str(ROOT))
-    renamed = centre.pipeline(700, BENCH_STEP="fetch", BENCH_PLATFORM="second")
-    assert renamed.text.count("with BENCH_ONLY=second") >= 2, renamed.text
-    assert "FAIL  bench-fetch: [local]" in renamed.text
     chosen = centre.pipeline(701, BENCH_STEP="fetch", BENCH_ONLY="second")
     assert "PASS  bench-fetch: [local]" in chosen.text
     assert "BENCH_ONLY is second, and this job is of local" in chosen.text
     assert "the jobs of second are processes of this machine" in chosen.text
 
 
+@of_gitlab
 def test_nothing_runs_on_a_branch_that_is_not_protected(centre: CentreProject) -> None:
     include_component(centre)
-    for step in ("all", "cancel"):
-        assert centre.jobs("web", BENCH_STEP=step, CI_COMMIT_REF_PROTECTED="false") == {}
+    assert centre.jobs("web", BENCH_STEP="all", CI_COMMIT_REF_PROTECTED="false") == {}
 
 
+@of_gitlab
 @pytest.mark.parametrize(
     ("allowed", "project", "begun"),
     [
-        ("never", OWN, {}),
+        pytest.param("never", OWN, {}, marks=at_night),
         ("check", OWN, {"bench-check": "on_success"}),
         ("manual", OWN, {"bench-check": "on_success", "bench-measure": "manual"}),
         ("manual", FORK, {}),
@@ -130,19 +135,20 @@ def test_a_merge_request_submits_nothing_by_itself_and_a_fork_runs_nothing(
     assert {name.partition(":")[0]: when for name, when in jobs.items()} == begun
 
 
+@of_gitlab
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
         ("platform", "a100", "not a array"),
-        ("runner_tags", "login", "not a array"),
-        ("pages", "yes", "not a boolean"),
+        pytest.param("runner_tags", "login", "not a array", marks=at_night),
+        pytest.param("pages", "yes", "not a boolean", marks=at_night),
         ("size", "large", "not in the list of allowed options"),
-        ("gate", "strict", "not in the list of allowed options"),
-        ("merge_requests", "always", "not in the list of allowed options"),
+        pytest.param("gate", "strict", "not in the list of allowed options", marks=at_night),
+        pytest.param("merge_requests", "always", "not in the list of allowed options", marks=at_night),
         ("wait", "5 minutes", "does not match"),
-        ("history", "../history", "does not match"),
-        ("runs", "runs", "does not match"),
-        ("name", "My Bench", "does not match"),
+        pytest.param("history", "../history", "does not match", marks=at_night),
+        pytest.param("runs", "runs", "does not match", marks=at_night),
+        pytest.param("name", "My Bench", "does not match", marks=at_night),
     ],
 )
 def test_an_input_of_another_type_is_refused(centre: CentreProject, name: str, value: object, why: str) -> None:

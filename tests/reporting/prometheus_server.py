@@ -22,7 +22,6 @@ from reporting.report.exports import alerts_file
 
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
-NODE_EXPORTER = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
 START_S = 60.0
 LONGEST_BLOCK = "486h"
 
@@ -130,33 +129,6 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *_words: object) -> None:
         pass
-
-
-def served_by_node_exporter(folder: Path) -> str:
-    """What node_exporter serves of a folder of .prom files, in the text format."""
-    address = f"127.0.0.1:{_free_port()}"
-    process = subprocess.Popen(
-        [
-            *(str(NODE_EXPORTER), "--collector.disable-defaults", "--collector.textfile"),
-            *(f"--collector.textfile.directory={folder}", f"--web.listen-address={address}"),
-        ],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        until = time.monotonic() + START_S
-        while time.monotonic() < until and process.poll() is None:
-            with contextlib.suppress(urllib.error.URLError, ConnectionError):
-                return _read(f"http://{address}/metrics")
-            time.sleep(0.1)
-        raise AssertionError("node_exporter does not answer")
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return str(answer.read().decode())
 
 
 def _free_port() -> int:

@@ -24,7 +24,6 @@ from reporting.report.data import (
 )
 
 LAST_NIGHT = datetime.date(2026, 11, 22)
-URGENCY = list(Condition)
 DEVICES = {
     "eidf_a100": ("NVIDIA A100-SXM4-40GB", 4, 9216.0),
     "isambard_ai": ("NVIDIA GH200 120GB", 4, 14120.0),

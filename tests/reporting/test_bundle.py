@@ -132,23 +132,18 @@ def test_an_option_that_would_have_no_effect_is_refused(
     assert why in capsys.readouterr().err
 
 
-def test_half_a_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = bundle(session(tmp_path))
-    path.write_bytes(path.read_bytes()[:2000])
-    assert main(["import", "runs", str(path), f"--to={tmp_path / 'new'}"]) == 2
-    assert f"{path}: it cannot be unpacked" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_damaged_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cut off, or with one bit that is another one."""
     path = bundle(session(tmp_path))
-    content = bytearray(path.read_bytes())
-    for place in range(40, len(content), len(content) // 12):
-        damaged = bytearray(content)
-        damaged[place] ^= 4
-        path.write_bytes(damaged)
+    content = path.read_bytes()
+    damaged = [content[:2000]]
+    for place in range(40, len(content), len(content) // 6):
+        damaged.append(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+    for each in damaged:
+        path.write_bytes(each)
         assert main(["import", "runs", str(path), f"--to={tmp_path / 'new'}"]) == 2
         assert f"error: {path}: " in capsys.readouterr().err
+        assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", [b"a\nb", b"\xff"])

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.reporting import captures
 
-pytestmark = pytest.mark.timeout(900)  # the fixture runs all commands of the pages
+MADE_BY = ("tests/reporting/captures.py", "tests/reporting/report_year.py", "tests/reporting/planted.py")
 RENEW = "python -m tests.reporting.captures --texts-only renews them"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return captures.texts(tmp_path_factory.mktemp("captures"))
-
-
-def test_every_capture_is_made_by_the_script(made: dict[str, str]) -> None:
-    assert sorted(path.name for path in captures.TEXTS.iterdir()) == sorted(made)
+def test_every_capture_is_made_by_the_script() -> None:
+    assert {path.name for path in captures.TEXTS.iterdir()} == {*captures.COMMANDS, "session.txt"}
     names = sorted(f"{picture.name}.png" for picture in captures.PICTURES)
     assert [name for name in names if not (captures.IMAGES / name).is_file()] == []
 
 
-@pytest.mark.parametrize("file", captures.COMMANDS)
-def test_what_commands_print_is_what_the_captures_show(made: dict[str, str], file: str) -> None:
-    assert made[file] == (captures.TEXTS / file).read_text(encoding="utf-8"), RENEW
+@pytest.mark.nightly("reporting", "harness", *MADE_BY, "docs/captures")
+@pytest.mark.timeout(900)
+def test_what_commands_and_a_session_print_is_what_the_captures_show(tmp_path: Path) -> None:
+    made = captures.texts(tmp_path)
+    shown = {path.name: path.read_text(encoding="utf-8") for path in captures.TEXTS.iterdir()}
+    for file in captures.COMMANDS:
+        assert made[file] == shown[file], RENEW
+    assert captures.stable(made["session.txt"]) == captures.stable(shown["session.txt"]), RENEW
 
 
 def test_the_page_on_reports_shows_lines_of_its_capture() -> None:
@@ -32,11 +34,6 @@ def test_the_page_on_reports_shows_lines_of_its_capture() -> None:
     lines = (captures.TEXTS / "month.txt").read_text(encoding="utf-8").splitlines()
     assert len(shown) > 5
     assert [line for line in shown if line != "…" and line not in lines] == []
-
-
-def test_a_session_prints_what_its_capture_shows(made: dict[str, str]) -> None:
-    shown = (captures.TEXTS / "session.txt").read_text(encoding="utf-8")
-    assert captures.stable(made["session.txt"]) == captures.stable(shown), RENEW
 
 
 def test_pictures_are_small() -> None:

@@ -137,8 +137,6 @@ def test_it_can_be_printed_and_written(
     assert printed.splitlines()[:2] == path.read_text().splitlines()[:2]
     assert "1 of 1 tests is slower" in printed
     assert "[evidence](<https://gitlab.example.org/-/jobs/12/artifacts/browse>)" in printed
-    assert main(["comment", f"--site={site}", "-o", str(tmp_path / "no/where.md")]) == 2
-    assert b"its folder does not exist" in capsysbinary.readouterr().err
 
 
 def test_a_history_that_is_all_right_is_said_so(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -13,7 +13,7 @@ from reporting.gate.mass_event import TestSoFar, decide_together, platform_so_fa
 from reporting.gate.verdict import Confirmation, Kind, Suspect
 from reporting.history.comparability import comparability
 from reporting.references.answers import Acceptance, References
-from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, replay, run, verdict_on
+from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, run, verdict_on
 
 CLUSTER = Place(drain=lambda node, reason: f"scontrol update nodename={node} state=drain reason='{reason}'")
 ONE_NODE = Place(has_one_node=True)
@@ -435,10 +435,6 @@ def test_only_what_answers_a_verdict_is_printed(kind, answers):
     now = confirmed(verdict, Confirmation(kind, kind is not Kind.TRANSIENT, "short", ("A sentence.",)))
     assert re.findall(r"python -m reporting (\w+)", now.text) == answers
     assert ("If the new level is right" in now.text) == ("accept" in answers)
-
-
-def test_a_large_loss_without_repeats_is_red_at_once():
-    assert replay([*nights(26), run(26, 89.0)])[-1].red
 
 
 def test_a_slow_node_is_dated_by_its_own_runs_and_not_by_an_earlier_loss_of_the_series():

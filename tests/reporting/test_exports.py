@@ -28,12 +28,10 @@ from tests.reporting.exported_reports import FAILED, LATENCY, NEVER, SLOWER, rep
 from tests.reporting.gate_nights import METRIC, nights
 from tests.reporting.grafana_queries import queries_of
 from tests.reporting.prometheus_server import (
-    NODE_EXPORTER,
     PROMETHEUS,
     PROMTOOL,
     blocks_of,
     prometheus_server,
-    served_by_node_exporter,
 )
 from tests.reporting.test_report_build import report_of
 
@@ -215,32 +213,6 @@ def test_promtool_finds_nothing_wrong_with_the_metrics():
     assert (check.returncode, check.stdout, check.stderr) == (0, b"", b"")
 
 
-@pytest.mark.skipif(
-    NODE_EXPORTER is None, reason="node_exporter is not installed (apt-get install prometheus-node-exporter)"
-)
-def test_node_exporter_serves_several_files_of_a_site_and_no_draft(tmp_path: Path):
-    whole_site = sample()
-    for platform in ("eidf_a100", "archer2"):
-        tests = tuple(test for test in whole_site.tests if test.platform == platform)
-        others = tuple(other for other in whole_site.platforms if other.name == platform)
-        nodes = tuple(node for node in whole_site.nodes if node.platform == platform)
-        incidents = tuple(one for one in whole_site.incidents if one.platform == platform)
-        notes = tuple(note for note in whole_site.notes if note.subject == platform)
-        part = replace(whole_site, tests=tests, platforms=others, nodes=nodes, incidents=incidents, notes=notes)
-        (tmp_path / f"{platform}.prom").write_text(whole(prometheus.lines(part, platform)))
-    (tmp_path / ".hpc.prom.4711").write_text("half a li")
-    served = [
-        one
-        for family in text_format.text_string_to_metric_families(served_by_node_exporter(tmp_path))
-        for one in family.samples
-    ]
-    assert [one.value for one in served if one.name == "node_textfile_scrape_error"] == [0]
-    ours = Counter(one.name for one in served if one.name in NAMES)
-    expected = Counter(one.name for one in now_of(whole_site))
-    of_each_file = Counter([families.REPORT_TIME.name, families.PROBLEMS.name])
-    assert ours == expected + of_each_file
-
-
 # --- the past ---------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +319,7 @@ def test_every_condition_has_a_word_and_a_colour():
     assert len({word["color"] for word in words}) == len(Condition)
 
 
+@pytest.mark.nightly("reporting/report/exports", "tests/reporting/prometheus_server.py")
 @pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (apt-get install prometheus)")
 def test_a_real_prometheus_answers_every_query_of_the_dashboard(tmp_path: Path):
     """Its data are a backfill and a scraped file, both of a history whose last night was three hours ago."""

@@ -20,8 +20,12 @@ def series_of(kind, loss, seed):
     return values
 
 
-@pytest.mark.parametrize("kind", [Kind(0.015), Kind(0.015, 0.5, 0.01), Kind(0.03)], ids=str)
-@pytest.mark.parametrize("loss", [0.0, 0.05, -0.05])
+CALM, RESTLESS, LOUD = Kind(0.015), Kind(0.015, 0.5, 0.01), Kind(0.03)
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss"), [(CALM, 0.0), (CALM, 0.05), (CALM, -0.05), (RESTLESS, 0.05), (LOUD, 0.05)], ids=str
+)
 def test_the_simulated_gate_gives_the_verdicts_of_the_product(kind, loss):
     values = series_of(kind, loss, seed=3)
     simulated = gate_rules.gate(values)
@@ -31,8 +35,7 @@ def test_the_simulated_gate_gives_the_verdicts_of_the_product(kind, loss):
     assert simulated[:, 35:].any() or loss <= 0
 
 
-@pytest.mark.parametrize("kind", [Kind(0.015), Kind(0.03)], ids=str)
-@pytest.mark.parametrize("loss", [0.0, 0.1])
+@pytest.mark.parametrize(("kind", "loss"), [(CALM, 0.0), (CALM, 0.1), (LOUD, 0.1)], ids=str)
 def test_the_simulated_confirmation_gives_the_verdicts_of_the_product(kind, loss):
     values = series_of(kind, loss, seed=3)
     again = series_of(kind, loss, seed=4)
@@ -42,23 +45,6 @@ def test_the_simulated_confirmation_gives_the_verdicts_of_the_product(kind, loss
         by_id = {one.key.run_id: run(night, float(repeats[night])) for night, one in enumerate(runs)}
         assert [verdict.red for verdict in replay(runs, repeats=by_id)] == red.tolist()
     assert simulated[:, 35:].any() or loss <= 0
-
-
-def test_without_repeats_a_step_is_red_from_a_large_loss_on():
-    values = np.full((2, 21), 100.0)
-    values[:, 1::2] = 101.0
-    values[:, 20] = [93.0, 89.0]
-    assert gate_rules.gate(values)[:, 20].tolist() == [False, True]
-
-
-def test_a_step_that_its_repeat_does_not_confirm_is_green():
-    values = np.full((2, 21), 100.0)
-    values[:, 1::2] = 101.0
-    values[:, 20] = 90.0
-    repeats = values.copy()
-    repeats[0, 20] = 100.0
-    assert gate_rules.gate(values, repeats)[:, 20].tolist() == [False, True]
-    assert gate_rules.gate(values)[:, 20].tolist() == [True, True]
 
 
 def test_a_repeated_series_goes_on_as_the_series_does():

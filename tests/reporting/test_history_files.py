@@ -162,18 +162,6 @@ def test_two_histories_are_merged_by_copying_their_files(tmp_path: Path) -> None
     assert run_of(tmp_path / "b", a) == RUN
 
 
-def test_the_files_of_past_months_may_be_joined(tmp_path: Path) -> None:
-    written = [writer(tmp_path).write(envelope(attempt=number), {"attempt": number}) for number in (1, 2)]
-    (tmp_path / "joined").mkdir()
-    for path in tmp_path.glob("2026-11/*[0-9a-f].jsonl"):
-        with (tmp_path / "joined/2026.jsonl").open("ab") as file:
-            file.write(path.read_bytes())
-        path.unlink()
-    assert len(files(tmp_path)) == 3
-    assert sorted(read(tmp_path), key=lambda each: each.key) == written
-    assert [run_of(tmp_path, each)["attempt"] for each in written] == [1, 2]
-
-
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
 
@@ -205,18 +193,6 @@ def test_envelopes_are_ordered_by_their_jobs_start(tmp_path: Path) -> None:
     one.write(envelope(attempt=4, started_s=None, submitted_s=None, ended_s=None, written_s=BEGAN_S + 40), None)
     one.write(envelope(attempt=5, started_s=None, submitted_s=None, ended_s=BEGAN_S + 50), None)
     assert [each.key.attempt for each in read(tmp_path)] == [1, 2, 3, 4, 5]
-
-
-def test_many_envelopes_are_written_at_once(tmp_path: Path) -> None:
-    one = writer(tmp_path)
-    one.write(envelope(attempt=1), RUN)
-    one.write_all([envelope(attempt=2), envelope(attempt=3)])
-    assert [each.key.attempt for each in read(tmp_path)] == [1, 2, 3]
-
-
-def test_a_history_that_does_not_exist_is_empty(tmp_path: Path) -> None:
-    problems: list[str] = []
-    assert read(tmp_path / "none", problems=problems) == problems == []
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

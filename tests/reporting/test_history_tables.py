@@ -7,7 +7,6 @@ import datetime
 import io
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -360,8 +359,6 @@ def test_it_is_written_to_a_file(site: Path, tmp_path: Path, capsys: pytest.Capt
     assert table(site, "--format=csv", "-o", str(file)) == 0
     assert file.read_text().splitlines()[1].startswith("test_resnet50.py::")
     assert capsys.readouterr().out == ""
-    assert table(site, "-o", str(tmp_path / "gone" / "table.txt")) == 2
-    assert "its folder does not exist (mkdir -p" in capsys.readouterr().err
 
 
 def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -377,19 +374,6 @@ def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.Cap
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
-
-
-def test_the_commands_of_the_page_work(
-    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(site)
-    monkeypatch.setenv("HPC_ML_BENCH_SITE", str(site))
-    record(site / "history", 40, 400.0)
-    page = (DOCS / "report.md").read_text()
-    typed = re.findall(r"^    python -m reporting ((?:table|show|trend).*?)(?: +#.*)?$", page, re.MULTILINE)
-    assert len(typed) == 7
-    for line in typed:
-        assert main(shlex.split(line)) == 0, line
 
 
 def test_the_page_has_every_column_of_the_csv() -> None:
@@ -414,6 +398,7 @@ def test_tests_without_numbers_give_no_empty_table(site: Path, capsys: pytest.Ca
     assert "/history: no job of these tests has numbers\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_mistake(site: Path) -> None:
     record_nights(site / "history", 3)
     command = [sys.executable, "-m", "reporting", "table", "--all", f"--site={site}"]
@@ -434,20 +419,6 @@ def test_a_lost_run_json_is_named_and_the_rest_is_shown(site: Path, capsys: pyte
     assert "the run.json of test_resnet50.py::test_resnet50[a100-1x4gpu-tuned] cannot be read" in captured.err
     assert "deepcam, v1.5, subset, overlap, tuned: " in captured.out
     assert "effective_throughput  400.0  samples/s" in captured.out
-
-
-def test_another_history_can_be_named(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(tmp_path / "elsewhere", 0, 400.0)
-    assert table(site, f"--history={tmp_path / 'elsewhere'}") == 0
-    assert "400.0" in capsys.readouterr().out
-
-
-def test_the_help_shows_the_history_as_pytest_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["table", "--help"])
-    shown = capsys.readouterr().out
-    assert "--history=DIR" in shown
-    assert "--history DIR" not in shown
 
 
 def test_tonight_leaves_out_later_runs(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from tests.reporting.history_lines import BEGAN_S, envelope
 from tests.reporting.history_writers import WRITERS, run_json
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 60
+KILLS = 30
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 LOCKS_FAIL = r"""
 #define _GNU_SOURCE
@@ -74,10 +74,12 @@ def write_and_kill(tmp_path: Path, environ: dict[str, str], seed: int) -> None:
         assert run_of(history, each) == run_json(each.key.run_id, each.key.attempt)
 
 
+@pytest.mark.slow
 def test_writers_that_are_killed_lose_no_acknowledged_line(tmp_path: Path) -> None:
     write_and_kill(tmp_path, dict(os.environ), seed=1)
 
 
+@pytest.mark.nightly("reporting/history", "platforms/atomic_file.py", "tests/reporting/history_writers.py")
 @pytest.mark.skipif(COMPILER is None, reason="cc is not installed (apt-get install gcc)")
 def test_writers_need_no_locks(tmp_path: Path) -> None:
     source, library = tmp_path / "locks_fail.c", tmp_path / "locks_fail.so"
@@ -92,13 +94,12 @@ def test_writers_need_no_locks(tmp_path: Path) -> None:
 
 
 def test_half_a_year_of_nights_leaves_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten sessions a night."""
     monkeypatch.setattr("os.fsync", lambda file: None)  # which only takes time here
-    for session in range(1800):
-        began_s = BEGAN_S + session // 10 * 86400
+    for night in range(180):
+        began_s = BEGAN_S + night * 86400
         writer = HistoryWriter(tmp_path, clock=lambda began_s=began_s: began_s)
         for attempt in (1, 2):
-            writer.write(envelope(run_id=f"nightly-{session}", attempt=attempt), {"attempt": attempt})
-    assert sum(len(names) for _, _, names in os.walk(tmp_path)) == 3600
+            writer.write(envelope(run_id=f"nightly-{night}", attempt=attempt), {"attempt": attempt})
+    assert sum(len(names) for _, _, names in os.walk(tmp_path)) == 360
     assert len(list(tmp_path.iterdir())) == 7
-    assert len(read(tmp_path)) == 3600
+    assert len(read(tmp_path)) == 360

@@ -299,19 +299,17 @@ def test_directions_of_the_recordings() -> None:
     }
 
 
-@pytest.mark.parametrize("unit", ["s", "us", "ms", "ns", "sec", "seconds", "Seconds", "microseconds", "min"])
-def test_less_time_is_better(unit: str) -> None:
-    assert decide(MetricName("a", "b", unit), (), None, None).direction == "lower"
+TIMES = ("s", "us", "ms", "ns", "sec", "seconds", "Seconds", "microseconds", "min")
+RATES = ("GB/s", "MB/sec", "Gflops", "GFLOP/s", "images/s", "ns/day")
+OTHERS = ("", "W", "%", "GB", "s/step", "us/op")
 
 
-@pytest.mark.parametrize("unit", ["GB/s", "MB/sec", "Gflops", "GFLOP/s", "images/s", "ns/day"])
-def test_a_higher_rate_is_better(unit: str) -> None:
-    assert decide(MetricName("a", "b", unit), (), None, None).direction == "higher"
-
-
-@pytest.mark.parametrize("unit", ["", "W", "%", "GB", "s/step", "us/op"])
-def test_other_units_say_nothing(unit: str) -> None:
-    assert decide(MetricName("a", "b", unit), (), None, None).direction is None
+@pytest.mark.parametrize(("units", "direction"), [(TIMES, "lower"), (RATES, "higher"), (OTHERS, None)])
+def test_less_time_and_a_higher_rate_are_better_and_other_units_say_nothing(
+    units: tuple[str, ...], direction: str | None
+) -> None:
+    found = {unit: decide(MetricName("a", "b", unit), (), None, None).direction for unit in units}
+    assert found == dict.fromkeys(units, direction)
 
 
 def test_references_that_contradict_each_other_say_nothing() -> None:

@@ -174,10 +174,3 @@ def test_what_cannot_be_shown_is_refused(
 def test_an_empty_history_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nodes(tmp_path) == 2
     assert "the history is empty" in capsys.readouterr().err
-
-
-def test_a_damaged_line_is_named_and_the_rest_is_shown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (file,) = [path for path in site.glob("history/*/*.jsonl") if not path.name.endswith(".runs.jsonl")]
-    file.write_text(file.read_text() + "{broken\n")
-    assert nodes(site) == 1
-    assert "this line of the history is skipped" in capsys.readouterr().err

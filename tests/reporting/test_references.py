@@ -53,12 +53,6 @@ def test_every_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert store.load(tmp_path) == References(*([answer] for answer in given), problems=[])
 
 
-def test_whole_numbers_are_written_too(tmp_path: Path) -> None:
-    answer = replace(ACCEPTANCE, level=812, anchor=900, error=0, autocorrelation=0)
-    store.append(tmp_path, answer)
-    assert store.load(tmp_path) == References([answer], [], [], [], [])
-
-
 def test_a_site_without_answers_has_none(tmp_path: Path) -> None:
     assert store.load(tmp_path) == store.load(tmp_path / "absent") == References([], [], [], [], [])
 
@@ -74,7 +68,7 @@ def test_a_text_that_yaml_could_take_for_something_else_stays_that_text(tmp_path
     assert store.load(tmp_path).acceptances == [answer]
 
 
-@pytest.mark.parametrize("number", [1e-12, 0.1 + 0.2, 1 / 3, 5e-324, 1.7976931348623157e308, 12345678901234567.0])
+@pytest.mark.parametrize("number", [812, 1e-12, 0.1 + 0.2, 1 / 3, 5e-324, 1.7976931348623157e308, 12345678901234567.0])
 def test_a_number_is_read_as_the_same_number(tmp_path: Path, number: float) -> None:
     answer = replace(ACCEPTANCE, level=number, anchor=number, error=min(number, 1.0))
     store.append(tmp_path, answer)
@@ -103,12 +97,6 @@ def test_files_with_the_hashes_of_an_earlier_version_all_count_in_the_order_of_t
     references = store.load(tmp_path)
     assert [str(pause.until) for pause in references.pauses] == ["2026-11-30", "2026-12-01", "2026-12-02", "2026-12-03"]
     assert references.problems == []
-
-
-def test_windows_line_ends_change_nothing(tmp_path: Path) -> None:
-    path = store.append(tmp_path, PAUSE)
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert store.load(tmp_path) == References([], [], [], [PAUSE], [])
 
 
 @pytest.mark.parametrize(
@@ -173,12 +161,6 @@ def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
     assert references.pauses == [PAUSE]
 
 
-def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "references").write_text("")
-    (problem,) = store.load(tmp_path).problems
-    assert problem == f"{tmp_path}/references:1: cannot be read: Not a directory"
-
-
 def test_two_branches_that_answer_merge_without_a_conflict(tmp_path: Path) -> None:
     store.append(tmp_path, ACCEPTANCE)
     git(tmp_path, "init", "-q", "-b", "main")
@@ -218,6 +200,7 @@ def append_ten(site: Path, writer: int) -> None:
         store.append(site, replace(PAUSE, reason=f"{writer} {number}"))
 
 
+@pytest.mark.slow
 def test_sixteen_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=append_ten, args=(tmp_path, number)) for number in range(16)]
@@ -230,6 +213,7 @@ def test_sixteen_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert references.problems == []
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_whole_files_only(tmp_path: Path) -> None:
     script = (
         "import itertools; from pathlib import Path; from dataclasses import replace\n"

@@ -29,9 +29,8 @@ from reporting.shared_branch.remote import JOB_TOKEN, TOKEN, remote_of
 from tests.programs import require
 from tests.reporting.history_lines import envelope
 
+pytestmark = pytest.mark.slow  # each test starts git dozens of times
 ROOT = Path(__file__).resolve().parents[2]
-PUSHERS = 16
-KILLED = 6
 MONTH_S = 31 * 86400.0
 
 
@@ -300,13 +299,18 @@ def test_a_link_in_a_branch_is_no_way_to_a_file_here(
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
-def test_sixteen_push_at_once_and_some_are_killed(clone: Callable[[str], Path], server: Path) -> None:
-    sites = [clone(f"site-{number}") for number in range(PUSHERS)]
+@pytest.mark.parametrize(
+    ("pushers", "killed"), [(6, 3), pytest.param(16, 6, marks=pytest.mark.nightly("reporting/shared_branch"))]
+)
+def test_many_push_at_once_and_some_are_killed(
+    clone: Callable[[str], Path], server: Path, pushers: int, killed: int
+) -> None:
+    sites = [clone(f"site-{number}") for number in range(pushers)]
     for number, site in enumerate(sites):
         add_runs(site, f"run-{number:02}")
     chance = random.Random(1)
     pushes = [_push_process(site) for site in sites]
-    for push in chance.sample(pushes, KILLED):
+    for push in chance.sample(pushes, killed):
         time.sleep(chance.uniform(0.0, 0.7))
         if push.poll() is None:
             os.killpg(push.pid, signal.SIGKILL)
@@ -320,7 +324,7 @@ def test_sixteen_push_at_once_and_some_are_killed(clone: Callable[[str], Path], 
         if push.returncode:
             assert command("push", site) == 0
     command("pull", reader)
-    assert runs_in(reader) == [f"run-{number:02}" for number in range(PUSHERS)]
+    assert runs_in(reader) == [f"run-{number:02}" for number in range(pushers)]
     git("-C", str(server), "fsck", "--strict", "--no-dangling")
 
 
@@ -363,19 +367,6 @@ def test_a_server_that_refuses_is_named_with_what_to_do(
     assert commits(server) == 2
 
 
-def test_a_remote_that_does_not_answer_is_asked_once(
-    clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    site = clone("one")
-    add_runs(site, "a")
-    began = time.monotonic()
-    assert command("push", site, "--remote=http://127.0.0.1:9/x.git") == 2
-    assert time.monotonic() - began < 5.0
-    assert "nothing is lost: type it again when this works: git ls-remote http://127.0.0.1:9/x.git" in (
-        capsys.readouterr().err
-    )
-
-
 def test_a_site_in_no_repository_and_one_that_is_ignored_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -400,11 +391,16 @@ def test_a_git_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         ("upstream", "there is no remote 'upstream', it has origin"),
         ("/no/such/place.git", "git ls-remote /no/such/place.git"),
         ("ext::sh -c true", "cannot be read"),
+        (
+            "http://127.0.0.1:9/x.git",
+            "nothing is lost: type it again when this works: git ls-remote http://127.0.0.1:9",
+        ),
     ],
 )
-def test_a_remote_that_is_not_there(
+def test_a_remote_that_is_not_there_is_asked_once(
     clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str], remote: str, said: str
 ) -> None:
+    """Not for the ten minutes in which others may be quicker."""
     site = clone("one")
     add_runs(site, "a")
     assert command("push", site, f"--remote={remote}") == 2

@@ -116,13 +116,6 @@ def test_notes_on_the_platform_stand_below(site: Path, capsys: pytest.CaptureFix
     assert "note of 2026-10-23 on a100: new firmware of the switches (ada)" in capsys.readouterr().out
 
 
-def test_a_test_must_be_the_only_one(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(site / "history", 0, 50.0, test="test_resnet50.py::test_resnet50[a100-1x4gpu-tuned-smoke]")
-    assert show(site, "resnet50") == 2
-    assert "2 tests have 'resnet50' in their ids; name one of them:\n  'test_resnet50.py::" in capsys.readouterr().err
-    assert show(site, "test_resnet50.py::test_resnet50[a100-1x4gpu-tuned]") == 0
-
-
 def test_a_test_that_never_recorded_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(tmp_path / "history", 0, 400.0, sane=False)
     assert show(tmp_path, "resnet50") == 2

@@ -63,6 +63,12 @@ def test_the_sentence_names_the_parts_that_moved(changes: dict[str, float], said
     assert sentence(**changes) == said
 
 
+@pytest.mark.parametrize(("share", "moved"), [(0.0029, []), (0.0031, ["step_ms"])])
+def test_a_part_that_moved_by_three_thousandths_of_a_step_is_named(share: float, moved: list[str]) -> None:
+    added = share * sum(PLAIN.values())
+    assert list(Split(PLAIN, {**PLAIN, "step_ms": PLAIN["step_ms"] + added}).moved) == moved
+
+
 def test_a_part_that_moved_by_less_than_chance_is_unchanged() -> None:
     after = {**PLAIN, "step_ms": 54.4, "wait_ms": 0.8}
     loud = Split(PLAIN, after, {"wait_ms": 0.6, "step_ms": 0.5})

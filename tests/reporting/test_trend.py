@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import os
@@ -232,53 +233,46 @@ def test_one_test_is_a_picture_and_several_are_lines(site, capsys):
     assert "\x1b" not in out
 
 
-def test_wrong_words_are_refused_with_what_to_type(site, capsys):
-    assert trend(site, "deepcan") == 2
-    assert "no test has 'deepcan' in its id (known: " in capsys.readouterr().err
+def test_an_option_that_is_gone_is_answered_with_what_to_type(site, capsys):
     assert trend(site, "--nights", "30") == 2
     assert "as many nights as there is room for" in capsys.readouterr().err
 
 
-def on_a_terminal(site: Path, **environment: str) -> str:
-    """What a terminal is sent."""
+class Stream(io.TextIOWrapper):
+    """Where a command prints: a terminal or a pipe."""
+
+    def __init__(self, encoding: str = "utf-8", *, is_terminal: bool = True) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding)
+        self.isatty = lambda: is_terminal
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_colours_and_block_characters(site):
     main_end, other_end = pty.openpty()
     command = [sys.executable, "-m", "reporting", "trend", f"--site={site}", f"--tonight={night(34)}", "resnet50"]
     known = {"PATH": os.environ["PATH"], "TERM": "xterm", "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
-    process = subprocess.Popen(command, cwd=ROOT, stdout=other_end, env={**known, **environment})
+    process = subprocess.Popen(command, cwd=ROOT, stdout=other_end, env=known)
     os.close(other_end)
     sent = io.BytesIO()
-    while True:
-        try:
-            chunk = os.read(main_end, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not chunk:
-            break
-        sent.write(chunk)
+    with contextlib.suppress(OSError):  # the other end is closed
+        while chunk := os.read(main_end, 4096):
+            sent.write(chunk)
     os.close(main_end)
     assert process.wait() == 0
-    return sent.getvalue().decode()
+    text = sent.getvalue().decode()
+    assert "\x1b[31mYES\x1b[0m" in text
+    assert set(BLOCKS) & set(text)
 
 
-def test_colours_stand_only_on_a_terminal_that_wants_them(site):
-    coloured = on_a_terminal(site)
-    assert "\x1b[31mYES\x1b[0m" in coloured
-    plain = on_a_terminal(site, NO_COLOR="1")
-    assert "\x1b" not in plain
-    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
-    assert "\x1b" not in on_a_terminal(site, TERM="dumb")
-
-
-def test_a_locale_without_block_characters_gets_ascii(site):
-    assert set(BLOCKS) & set(on_a_terminal(site))
-    assert on_a_terminal(site, LC_ALL="C").isascii()
-    assert on_a_terminal(site, PYTHONIOENCODING="latin-1").isascii()
+def test_colours_stand_only_on_a_terminal_that_wants_them():
+    assert display_of(Stream(), {"TERM": "xterm"}).has_colours
+    for environ in ({"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb"}, {}):
+        assert not display_of(Stream(), environ).has_colours
+    assert not display_of(Stream(is_terminal=False), {"TERM": "xterm"}).has_colours
 
 
 def test_what_the_encoding_lacks_is_replaced():
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    display = display_of(stream, {})
+    display = display_of(Stream("latin-1"), {})
     assert not display.has_symbols
-    assert not display.has_colours
     assert display.plain("grün → rot\n") == "grün ? rot?"
     assert all(mark.symbol in SYMBOLS or mark.symbol.isascii() for mark in NightMark)
