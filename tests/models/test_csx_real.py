@@ -1,0 +1,180 @@
+"""What we know of cerebras.pytorch, asked of the real package: HPC_ML_BENCH_CSX_PYTHON names a Python that has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from models.accelerators import csx
+from models.data import synthetic_cosmoflow
+from models.data.synthetic import write_set
+from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended
+from tests.models.vendors import CEREBRAS
+
+pytestmark = pytest.mark.slow
+
+REAL = "HPC_ML_BENCH_CSX_PYTHON"
+TWO_WINDOWS = ("--size", "smoke", "--windows", "2", "--steps-per-window", "5")
+
+
+class Package:
+    """Runs `python -m models` where cerebras.pytorch can be imported."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        self.python = python
+        self.folder = folder
+        self.jobs = 0
+
+    def train(self, data: Path, *arguments: str, **environ: str) -> Ended:
+        self.jobs += 1
+        folder = self.folder / f"job{self.jobs}"
+        folder.mkdir()
+        words = ("-m", "models", "train", "cosmoflow", "--data-dir", str(data), *TWO_WINDOWS, *arguments)
+        result = self.python_with({csx.BACKEND: "CPU", **environ}, *words, "--trace-losses", "losses", cwd=folder)
+        return Ended(result.returncode, result.stdout, result.stderr, folder)
+
+    def python_with(
+        self, environ: dict[str, str], *words: str, cwd: Path | None = None, given: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.python, *words],
+            **{"cwd": cwd, "env": {**ENVIRON, **environ}, "input": given, "timeout": PATIENCE_S},
+            capture_output=True,
+            text=True,
+        )
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Package:
+    if REAL not in os.environ:
+        pytest.skip(
+            f"{REAL} names no Python with cerebras-pytorch: python3.11 -m venv env-csx && env-csx/bin/pip install "
+            f"-r environments/csx/requirements.txt, then export {REAL}=$PWD/env-csx/bin/python"
+        )
+    return Package(str(Path(os.environ[REAL]).absolute()), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def cubes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "cosmoflow"
+    write_set(str(folder), synthetic_cosmoflow.recipe("smoke", 32, 0), processes=1)
+    return folder
+
+
+COMPARED = """
+import importlib.util, inspect, sys, cerebras.pytorch as real
+from cerebras.pytorch.utils.benchmark import benchmark_dataloader
+from cerebras.appliance import errors
+spec = importlib.util.spec_from_file_location("fake", sys.argv[1] + "/cerebras/pytorch/__init__.py")
+fake = importlib.util.module_from_spec(spec)
+sys.modules["fake"] = fake
+spec.loader.exec_module(fake)
+pairs = {
+    "DataLoader": (fake.DataLoader, real.utils.data.DataLoader),
+    "DataExecutor": (fake.DataExecutor, real.utils.data.DataExecutor),
+    "ClusterConfig": (fake.ClusterConfig, real.distributed.ClusterConfig),
+    "SGD": (fake.SGD, real.optim.SGD),
+    "LambdaLR": (fake.LambdaLR, real.optim.lr_scheduler.LambdaLR),
+    "compile": (fake.compile, real.compile),
+    "trace": (fake.trace, real.trace),
+    "step_closure": (fake.step_closure, real.step_closure),
+}
+for name, (ours, theirs) in pairs.items():
+    missing = set(inspect.signature(ours).parameters) - set(inspect.signature(theirs).parameters)
+    assert not missing, (name, missing)
+for name in ("set_value_lambda", "step"):
+    assert hasattr(real.optim.lr_scheduler.LambdaLR, name)
+for name in ("save", "load"):
+    missing = set(inspect.signature(getattr(fake, name)).parameters)
+    assert missing <= set(inspect.signature(getattr(real, name)).parameters), name
+assert "effective_batch_size" in inspect.signature(real.distributed.get_streaming_batch_size).parameters
+for name in ("is_streamer", "num_streamers", "get_streaming_rank"):
+    assert not inspect.signature(getattr(real.distributed, name)).parameters
+for name in ("set_half_dtype", "autocast"):
+    assert callable(getattr(real.amp, name))
+assert isinstance(real.utils.data.DataExecutor.on_final_iteration, property)
+assert real.backends.csx.performance.micro_batch_size == "auto"
+assert {"input_fn", "steps_per_epoch", "print_metrics"} <= set(inspect.signature(benchmark_dataloader).parameters)
+assert {"artifact_dir", "cluster_config"} <= set(real.backend.__globals__["get_backend_args"]("CSX"))
+spec = importlib.util.spec_from_file_location("fake_errors", sys.argv[1] + "/cerebras/appliance/errors.py")
+fake_errors = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fake_errors)
+for name, error in vars(fake_errors).items():
+    if inspect.isclass(error):
+        assert issubclass(getattr(errors, name), errors.ApplianceClientException), name
+print("the same")
+"""
+
+
+def test_the_fake_has_the_interface_of_the_real_one(real: Package) -> None:
+    found = real.python_with({"PYTHONPATH": ""}, "-c", COMPARED, str(CEREBRAS))
+    assert found.stdout.strip() == "the same", found.stderr
+
+
+def test_the_cpu_backend_trains_as_the_plain_loop_does(real: Package, cubes: Path) -> None:
+    theirs = real.train(cubes, "--device", "csx", "--configuration", "gbs32", "--measure-loader")
+    assert theirs.code == 0, theirs.errors
+    plain = real.train(cubes, "--device", "cpu", "--configuration", "gbs32")
+    assert len(theirs.losses) == 12
+    assert theirs.losses == pytest.approx(plain.losses, rel=0, abs=1e-4)
+    assert theirs.value("hpcml_start")["versions"]["cerebras-pytorch"] == "2.10.0"
+    assert theirs.value("hpcml_summary")["loader_throughput"] > 0
+
+
+def test_the_real_backend_gets_as_far_as_the_cluster(real: Package, cubes: Path, tmp_path: Path) -> None:
+    """It moves the model, traces and lowers the step, and then connects to a cluster that is not there."""
+    namespace = {"name": "job-operator", "certificateAuthorityData": ""}
+    cluster = {"name": "k", "server": "127.0.0.1:1", "authority": "a", "fabricType": "cs3", "namespaces": [namespace]}
+    context = {"name": "c", "cluster": "k"}
+    file = tmp_path / "config_v2"
+    file.write_text(json.dumps({"currentContext": "c", "contexts": [context], "clusters": [cluster]}))
+    environ = {csx.BACKEND: "CSX", "CSCONFIG_PATH": str(file)}
+    ended = real.train(cubes, "--device", "csx", "--dtype", "bf16", **environ)
+    assert (ended.code, ended.value("hpcml_problem")["gate"]) == (69, "machine")
+    assert ended.value("hpcml_start")["device"]["name"] == "Cerebras CS-3"
+    assert list((ended.folder / "cerebras_logs" / "executors").glob("0*/cirh.mlir"))
+
+
+ON_USER_NODE = """
+import functools, sys
+from cerebras.appliance.appliance_client import fw_user_serialize
+from models.__main__ import parser
+from models.steps.csx_input import read_batches
+from models.training_setup import set_up
+from models.world import World
+words = ["train", "cosmoflow", "--device", "csx", "--size", "smoke", "--dtype", "fp32", "--data-dir", sys.argv[1]]
+request = set_up(parser().parse_args(words), World(), 0.0).request
+read = functools.partial(read_batches, "cosmoflow", sys.argv[1], request)
+print(fw_user_serialize(read, name="DataLoader function", from_usr=True, recurse=True))
+"""
+ON_WORKER_NODE = """
+import sys, dill, models
+samples, targets = next(iter(dill.loads(bytes.fromhex(sys.stdin.read().strip()))()))
+print(models.__file__, *samples.shape)
+"""
+
+
+def test_a_worker_node_reads_with_the_archive_alone(real: Package, cubes: Path, tmp_path: Path) -> None:
+    """The input function travels as the package sends it (appliance/appliance_client.py)."""
+    archive = shutil.make_archive(str(tmp_path / "models"), "zip", ROOT, "models")
+    environ = {"PYTHONPATH": archive, csx.BACKEND: "CPU"}
+    sent = real.python_with(environ, "-c", ON_USER_NODE, str(cubes), cwd=tmp_path)
+    assert sent.returncode == 0, sent.stderr
+    read = real.python_with(environ, "-c", ON_WORKER_NODE, cwd=Path("/"), given=sent.stdout)
+    assert read.stdout.split() == [f"{archive}/models/__init__.py", "2", "4", "32", "32", "32"], read.stderr
+
+
+def test_losses_and_lowering_with_the_real_one(real: Package) -> None:
+    script = [sys.executable, str(ROOT / "benchmarks" / "csx_losses.py"), "--python", real.python]
+    losses = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert losses.returncode == 0, losses.stdout + losses.stderr
+    assert losses.stdout.count("the largest difference is") == 2
+    lowered = subprocess.run([*script, "--lower", "resnet50"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert re.fullmatch(r"resnet50: \d{3,} operations of 2.10.0's intermediate language\n", lowered.stdout)
