@@ -211,7 +211,7 @@ def test_loss_by_hand() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("models/deeplab.py", "models/lamb.py", "models/benchmarks/deepcam.py")
 def test_it_learns() -> None:
     """A step from two samples makes their loss smaller, and every parameter takes part. A net of its own."""
     torch.manual_seed(0)

@@ -19,6 +19,7 @@ from models.__main__ import parser
 from models.accelerators import ipu
 from models.benchmarks import cosmoflow, resnet50
 from models.data.sampling import StepSampler
+from models.dtypes import FP16_LOSS_SCALE
 from models.errors import ImpossibleRequest
 from models.steps import ipu_program
 from models.training_setup import make_sampler
@@ -117,6 +118,17 @@ def test_modules_of_all_cuts_exist() -> None:
         assert len(cut) == ipus - 1
         for module in cut:
             nets[name].get_submodule(module)
+
+
+def test_half_precision_has_partial_sums_of_its_own_and_a_scaled_loss(accelerator: ipu.Ipu) -> None:
+    request: Any = SimpleNamespace(replicas=1, world_size=1, steps_per_batch=1, accumulation_steps=1, seed=1)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    asked = {}
+    for request.dtype in ("fp32", "fp16"):
+        options = ipu_program.make_options(accelerator.poptorch, None, request)
+        scale = ipu_program.make_optimizer(accelerator.poptorch, optimizer, request.dtype).loss_scaling
+        asked[request.dtype] = (options.Precision.partials, scale)
+    assert asked == {"fp32": ("float", 1.0), "fp16": ("half", FP16_LOSS_SCALE)}
 
 
 def test_each_program_has_a_folder_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -343,6 +343,19 @@ def test_windows_that_use_up_a_queue_are_a_warning(time, log, queued, warmup_ste
         assert "(0%, 0%, 44% of the time)" in warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("theirs", "differs"), [(4.11, False), (3.89, False), (4.13, True), (3.87, True), (None, False)]
+)
+def test_a_rate_of_the_devices_software_that_is_another_is_a_warning(time, log, theirs, differs):
+    meter = meter_on(time, log)
+    for _ in meter.steps(loader(time, 0.25)):
+        time.sleep(0.75)
+    meter.of_vendor["vendor_throughput"] = {"windows": theirs}
+    assert meter.finish() == 0
+    warnings = [text for text in log.one("hpcml_summary")["warnings"] if text.startswith("two rates: ")]
+    assert bool(warnings) is differs
+
+
 def test_timed_batches_have_the_length_of_their_loader(time, log):
     meter = meter_on(time, log)
     assert len(meter.steps([1, 2, 3])) == 3

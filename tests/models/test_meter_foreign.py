@@ -39,25 +39,16 @@ class Program:
                 sys.modules.pop("meter", None)
         return self.lines(self.capfd.readouterr().out)
 
-    def start(self, text, *launcher):
-        """Run it in a process of its own, or in those that a launcher starts."""
+    def start(self, text):
+        """Run it in a process of its own."""
         (self.folder / "train.py").write_text(text)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(RANK_VARIABLES)}
-        process = subprocess.Popen(
-            [sys.executable, *launcher, "train.py"],
-            cwd=self.folder,
-            env={**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        environ = {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(
+            [sys.executable, "train.py"], cwd=self.folder, env=environ, capture_output=True, text=True, timeout=300
         )
-        try:
-            stdout, stderr = process.communicate(timeout=300)
-        finally:  # a launcher that is asked to end takes its ranks with it, one that is killed leaves them behind
-            process.terminate()
-            process.wait(30)
-        assert process.returncode == 0, stderr
-        return self.lines(stdout)
+        assert done.returncode == 0, done.stderr
+        return self.lines(done.stdout)
 
     def lines(self, text):
         found = [line.partition(":::MLLOG ")[2] for line in text.splitlines() if ":::MLLOG " in line]
@@ -260,9 +251,13 @@ def test_torch_on_one_rank(program):
 
 @pytest.mark.slow
 def test_torch_on_two_ranks(program):
-    group = "import torch.distributed as dist; dist.init_process_group('gloo')"
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
-    lines = program.start(TORCH.format(group=group, end="dist.destroy_process_group()"), *launcher)
+    group = """
+import os, torch.distributed as dist
+rank = int(os.fork() == 0)
+dist.init_process_group("gloo", init_method="file://{}", rank=rank, world_size=2)
+"""
+    end = "dist.destroy_process_group()\nif rank == 0: os.wait()"
+    lines = program.start(TORCH.format(group=group.format(program.folder / "store"), end=end))
     assert {rank for rank, _, _ in lines} == {0}
     (window,), (summary,) = of(lines, "hpcml_window"), of(lines, "hpcml_summary")
     assert (window["steps"], window["samples"]) == (10, 80)
