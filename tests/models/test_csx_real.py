@@ -21,44 +21,22 @@ from tests.models.vendors import CEREBRAS
 pytestmark = pytest.mark.slow
 
 REAL = "HPC_ML_BENCH_CSX_PYTHON"
-TWO_WINDOWS = ("--size", "smoke", "--windows", "2", "--steps-per-window", "5")
-
-
-class Package:
-    """Runs `python -m models` where cerebras.pytorch can be imported."""
-
-    def __init__(self, python: str, folder: Path) -> None:
-        self.python = python
-        self.folder = folder
-        self.jobs = 0
-
-    def train(self, data: Path, *arguments: str, **environ: str) -> Ended:
-        self.jobs += 1
-        folder = self.folder / f"job{self.jobs}"
-        folder.mkdir()
-        words = ("-m", "models", "train", "cosmoflow", "--data-dir", str(data), *TWO_WINDOWS, *arguments)
-        result = self.python_with({csx.BACKEND: "CPU", **environ}, *words, "--trace-losses", "losses", cwd=folder)
-        return Ended(result.returncode, result.stdout, result.stderr, folder)
-
-    def python_with(
-        self, environ: dict[str, str], *words: str, cwd: Path | None = None, given: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.python, *words],
-            **{"cwd": cwd, "env": {**ENVIRON, **environ}, "input": given, "timeout": PATIENCE_S},
-            capture_output=True,
-            text=True,
-        )
 
 
 @pytest.fixture
-def real(tmp_path: Path) -> Package:
+def real() -> str:
+    """A Python that has the package."""
     if REAL not in os.environ:
         pytest.skip(
             f"{REAL} names no Python with cerebras-pytorch: python3.11 -m venv env-csx && env-csx/bin/pip install "
             f"-r environments/csx/requirements.txt, then export {REAL}=$PWD/env-csx/bin/python"
         )
-    return Package(str(Path(os.environ[REAL]).absolute()), tmp_path)
+    return str(Path(os.environ[REAL]).absolute())
+
+
+def run(*command: str, cwd: str | Path = ROOT, given: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    every = {**ENVIRON, csx.BACKEND: "CPU", **environ}
+    return subprocess.run(command, cwd=cwd, env=every, input=given, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -113,22 +91,38 @@ print("the same")
 """
 
 
-def test_the_fake_has_the_interface_of_the_real_one(real: Package) -> None:
-    found = real.python_with({"PYTHONPATH": ""}, "-c", COMPARED, str(CEREBRAS))
+def test_the_fake_has_the_interface_of_the_real_one(real: str) -> None:
+    found = run(real, "-c", COMPARED, str(CEREBRAS), PYTHONPATH="")
     assert found.stdout.strip() == "the same", found.stderr
 
 
-def test_the_cpu_backend_trains_as_the_plain_loop_does(real: Package, cubes: Path) -> None:
-    theirs = real.train(cubes, "--device", "csx", "--configuration", "gbs32", "--measure-loader")
-    assert theirs.code == 0, theirs.errors
-    plain = real.train(cubes, "--device", "cpu", "--configuration", "gbs32")
-    assert len(theirs.losses) == 12
-    assert theirs.losses == pytest.approx(plain.losses, rel=0, abs=1e-4)
-    assert theirs.value("hpcml_start")["versions"]["cerebras-pytorch"] == "2.10.0"
-    assert theirs.value("hpcml_summary")["loader_throughput"] > 0
+def train(real: str, folder: Path, data: Path, *words: str, **environ: str) -> Ended:
+    command = [
+        real,
+        "-m",
+        "models",
+        "train",
+        "cosmoflow",
+        "--data-dir",
+        str(data),
+        "--device",
+        "csx",
+        "--size",
+        "smoke",
+    ]
+    result = run(*command, *words, "--windows", "2", "--steps-per-window", "5", cwd=folder, **environ)
+    return Ended(result.returncode, result.stdout, result.stderr, folder)
 
 
-def test_the_real_backend_gets_as_far_as_the_cluster(real: Package, cubes: Path, tmp_path: Path) -> None:
+def test_a_job_on_the_cpu_backend_runs_to_its_end(real: str, cubes: Path, tmp_path: Path) -> None:
+    """Its losses: test_losses_and_lowering_with_the_real_one."""
+    ended = train(real, tmp_path, cubes, "--configuration", "gbs32", "--measure-loader")
+    assert ended.code == 0, ended.errors
+    assert ended.value("hpcml_start")["versions"]["cerebras-pytorch"] == "2.10.0"
+    assert ended.value("hpcml_summary")["loader_throughput"] > 0
+
+
+def test_the_real_backend_gets_as_far_as_the_cluster(real: str, cubes: Path, tmp_path: Path) -> None:
     """It moves the model, traces and lowers the step, and then connects to a cluster that is not there."""
     namespace = {"name": "job-operator", "certificateAuthorityData": ""}
     cluster = {"name": "k", "server": "127.0.0.1:1", "authority": "a", "fabricType": "cs3", "namespaces": [namespace]}
@@ -136,10 +130,10 @@ def test_the_real_backend_gets_as_far_as_the_cluster(real: Package, cubes: Path,
     file = tmp_path / "config_v2"
     file.write_text(json.dumps({"currentContext": "c", "contexts": [context], "clusters": [cluster]}))
     environ = {csx.BACKEND: "CSX", "CSCONFIG_PATH": str(file)}
-    ended = real.train(cubes, "--device", "csx", "--dtype", "bf16", **environ)
+    ended = train(real, tmp_path, cubes, "--dtype", "bf16", **environ)
     assert (ended.code, ended.value("hpcml_problem")["gate"]) == (69, "machine")
     assert ended.value("hpcml_start")["device"]["name"] == "Cerebras CS-3"
-    assert list((ended.folder / "cerebras_logs" / "executors").glob("0*/cirh.mlir"))
+    assert list((tmp_path / "cerebras_logs" / "executors").glob("0*/cirh.mlir"))
 
 
 ON_USER_NODE = """
@@ -161,20 +155,19 @@ print(models.__file__, *samples.shape)
 """
 
 
-def test_a_worker_node_reads_with_the_archive_alone(real: Package, cubes: Path, tmp_path: Path) -> None:
+def test_a_worker_node_reads_with_the_archive_alone(real: str, cubes: Path, tmp_path: Path) -> None:
     """The input function travels as the package sends it (appliance/appliance_client.py)."""
     archive = shutil.make_archive(str(tmp_path / "models"), "zip", ROOT, "models")
-    environ = {"PYTHONPATH": archive, csx.BACKEND: "CPU"}
-    sent = real.python_with(environ, "-c", ON_USER_NODE, str(cubes), cwd=tmp_path)
+    sent = run(real, "-c", ON_USER_NODE, str(cubes), cwd=tmp_path, PYTHONPATH=archive)
     assert sent.returncode == 0, sent.stderr
-    read = real.python_with(environ, "-c", ON_WORKER_NODE, cwd=Path("/"), given=sent.stdout)
+    read = run(real, "-c", ON_WORKER_NODE, cwd="/", given=sent.stdout, PYTHONPATH=archive)
     assert read.stdout.split() == [f"{archive}/models/__init__.py", "2", "4", "32", "32", "32"], read.stderr
 
 
-def test_losses_and_lowering_with_the_real_one(real: Package) -> None:
-    script = [sys.executable, str(ROOT / "benchmarks" / "csx_losses.py"), "--python", real.python]
-    losses = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE_S)
+def test_losses_and_lowering_with_the_real_one(real: str) -> None:
+    script = [sys.executable, str(ROOT / "benchmarks" / "csx_losses.py"), "--python", real]
+    losses = run(*script)
     assert losses.returncode == 0, losses.stdout + losses.stderr
     assert losses.stdout.count("the largest difference is") == 2
-    lowered = subprocess.run([*script, "--lower", "resnet50"], capture_output=True, text=True, timeout=PATIENCE_S)
+    lowered = run(*script, "--lower", "resnet50")
     assert re.fullmatch(r"resnet50: \d{3,} operations of 2.10.0's intermediate language\n", lowered.stdout)

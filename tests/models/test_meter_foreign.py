@@ -89,21 +89,22 @@ def test_one_epoch_of_a_known_length(program):
     assert (program.folder / "steps-rank0.csv.gz").exists()
 
 
-def test_one_epoch_of_unknown_length_is_one_window(program):
-    lines = program.run(PLAIN.format(epochs=1, loader="iter(range(15))"))
-    assert [window["steps"] for window in of(lines, "hpcml_window")] == [12]
-
-
-def test_a_last_batch_that_is_smaller_is_in_no_window(program):
-    """torch's DataLoader makes one unless it is told to drop it, and windows of unequal size are refused."""
-    loop = PLAIN.replace("{loader}, samples=32", "[32] * 11 + [5], samples=lambda batch: batch")
-    lines = program.run(loop.format(epochs=1))
-    assert [(window["steps"], window["samples"]) for window in of(lines, "hpcml_window")] == [(2, 64)] * 3
-
-
-def test_an_incomplete_last_window_is_dropped(program):
-    lines = program.run(PLAIN.format(epochs=1, loader="range(17)"))
-    assert [window["steps"] for window in of(lines, "hpcml_window")] == [4, 4, 4]
+@pytest.mark.parametrize(
+    ("loader", "windows"),
+    [
+        ("iter(range(15))", [(12, 384)]),  # nobody knows where it ends
+        ("range(17)", [(4, 128)] * 3),  # an incomplete last window is dropped
+        (
+            "[32] * 11 + [5], samples=lambda batch: batch",
+            [(2, 64)] * 3,
+        ),  # torch's DataLoader makes a last batch like this
+        ("range(20), warmup_steps=2, steps_per_window=6, windows=2", [(6, 192)] * 2),
+    ],
+)
+def test_windows_of_one_epoch(program, loader, windows):
+    loop = PLAIN if "samples" not in loader else PLAIN.replace(", samples=32", "")
+    lines = program.run(loop.format(epochs=1, loader=loader))
+    assert [(window["steps"], window["samples"]) for window in of(lines, "hpcml_window")] == windows
 
 
 def test_several_epochs_are_a_window_each_and_the_first_is_warm_up(program):
