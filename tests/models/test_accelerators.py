@@ -9,9 +9,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +27,7 @@ from models.errors import ImpossibleRequest
 from models.meter import HostClock
 from models.world import World
 from tests.models.groups import show
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 XEON = "fpu sse2 avx fma avx2 avx512f avx512_bf16"
@@ -281,30 +279,12 @@ def test_the_stream_that_computes_waits_for_a_batchs_own_copy(gpu: tuple[Any, li
 
 
 def test_the_next_copy_is_issued_while_a_batch_is_computed(gpu: tuple[Any, list[str]]) -> None:
+    """Not more than one ahead, and none waits for the next: tests/models/test_prefetch.py."""
     device, seen = gpu
-    batches = device.ahead([[Copied("0", seen)], [Copied("1", seen)], [Copied("2", seen)]])
+    batches = device.ahead([[Copied("0", seen)], [Copied("1", seen)]])
     next(batches)
     until(lambda: "copy 1" in seen)
-    time.sleep(0.05)
-    assert "copy 2" not in seen  # one batch ahead, no more
     batches.close()
-
-
-def test_a_batch_that_is_there_is_handed_out_while_the_loader_is_late_with_the_next(
-    gpu: tuple[Any, list[str]],
-) -> None:
-    device, seen = gpu
-    late = threading.Event()
-
-    def loader() -> Iterator[list[Copied]]:
-        yield [Copied("0", seen)]
-        assert late.wait(PATIENCE_S)
-        yield [Copied("1", seen)]
-
-    batches = device.ahead(loader())
-    assert next(batches)[0].name == "0"
-    late.set()
-    assert [batch[0].name for batch in batches] == ["1"]
 
 
 # --- how a process uses memory and cores

@@ -94,17 +94,18 @@ def test_one_epoch_of_a_known_length(program):
     [
         ("iter(range(15))", [(12, 384)]),  # nobody knows where it ends
         ("range(17)", [(4, 128)] * 3),  # an incomplete last window is dropped
-        (
-            "[32] * 11 + [5], samples=lambda batch: batch",
-            [(2, 64)] * 3,
-        ),  # torch's DataLoader makes a last batch like this
-        ("range(20), warmup_steps=2, steps_per_window=6, windows=2", [(6, 192)] * 2),
     ],
 )
 def test_windows_of_one_epoch(program, loader, windows):
-    loop = PLAIN if "samples" not in loader else PLAIN.replace(", samples=32", "")
-    lines = program.run(loop.format(epochs=1, loader=loader))
+    lines = program.run(PLAIN.format(epochs=1, loader=loader))
     assert [(window["steps"], window["samples"]) for window in of(lines, "hpcml_window")] == windows
+
+
+def test_a_last_batch_that_is_smaller_is_in_no_window(program):
+    """torch's DataLoader makes one unless it is told to drop it, and windows of unequal size are refused."""
+    loop = PLAIN.replace("{loader}, samples=32", "[32] * 11 + [5], samples=lambda batch: batch")
+    lines = program.run(loop.format(epochs=1))
+    assert [(window["steps"], window["samples"]) for window in of(lines, "hpcml_window")] == [(2, 64)] * 3
 
 
 def test_several_epochs_are_a_window_each_and_the_first_is_warm_up(program):
@@ -135,14 +136,6 @@ def test_a_device_says_for_how_long_it_worked(program):
     assert summary["stall_s"] >= 6 * 0.008 - 1e-6
 
 
-def test_a_loop_that_cannot_tell_waiting_from_computing_says_why(program):
-    lines = program.run(PLAIN.format(epochs=1, loader="range(9), no_split='the device is fed by others'"))
-    assert [window["stall_s"] for window in of(lines, "hpcml_window")] == [None] * 3
-    (summary,) = of(lines, "hpcml_summary")
-    assert (summary["no_split"], summary["compute_fraction"]) == ("the device is fed by others", None)
-    assert summary["effective_throughput"] > 0
-
-
 def test_an_epoch_that_is_left_early_is_no_window(program):
     lines = program.run(PLAIN.format(epochs=2, loader="range(20)").replace("time.sleep(0.001)", "if batch == 9: break"))
     assert not of(lines, "hpcml_window")
@@ -152,22 +145,10 @@ def test_an_epoch_that_is_left_early_is_no_window(program):
     assert of(lines, "hpcml_end")[0]["exit_code"] == 3
 
 
-def test_a_loader_that_ended_was_not_left(program):
-    lines = program.run(PLAIN.format(epochs=1, loader="range(3)"))
-    (problem,) = of(lines, "hpcml_problem")
-    assert problem["text"] == "0 of 3 windows were measured: the loader ended after 3 optimiser steps"
-
-
 def test_a_program_that_never_finishes_leaves_no_last_line(program):
     lines = program.run(PLAIN.format(epochs=2, loader="range(20)").replace("print(meter.finish())", ""))
     assert of(lines, "hpcml_start")
     assert not of(lines, "hpcml_end")
-
-
-def test_a_program_that_fails_leaves_no_last_line(program):
-    with pytest.raises(AttributeError, match="los"):
-        program.run(PLAIN.format(epochs=1, loader="range(5)").replace("meter.loss", "meter.los"))
-    assert "hpcml_end" not in program.capfd.readouterr().out
 
 
 def test_finish_without_a_loop_is_no_pass(program):
