@@ -36,12 +36,12 @@ class Machine:
 
     def __init__(self, nursery: Nursery, cubes: Path) -> None:
         self.nursery = nursery
-        self.words = ("train", "cosmoflow", "--data-dir", cubes, "--size", "smoke", "--workers", "0")
+        self.words = ("train", "cosmoflow", "--data-dir", cubes, "--size", "smoke", "--global-batch-size", "2")
 
     def run(self, *more: str, **environ: str) -> Ended:
         """A trial on this processor, unless the environment names another backend."""
         every = {"PYTHONPATH": str(CEREBRAS), csx.BACKEND: "CPU", **environ}
-        return self.nursery.run(*self.words, "--global-batch-size", "2", "--device", "csx", *more, **every)
+        return self.nursery.run(*self.words, "--device", "csx", *more, **every)
 
     def on_wafer(self, *more: str, **environ: str) -> Ended:
         """On a user node of a cluster: any file that exists is its description."""
@@ -57,9 +57,7 @@ def machine(nursery: Nursery, cubes: Path) -> Machine:
 def plain(nursery: Nursery, machine: Machine) -> Ended:
     """The loop of CPUs on the samples of the trial."""
     words = [word for word in TRIAL if word != "--measure-loader"]
-    return nursery.run(
-        *machine.words, "--global-batch-size", "2", "--device", "cpu", *words, "--trace-losses", "losses"
-    )
+    return nursery.run(*machine.words, "--device", "cpu", *words, "--trace-losses", "losses")
 
 
 @pytest.fixture(scope="module")
