@@ -66,6 +66,7 @@ def test_initialisation(net: cosmoflow.CosmoFlow) -> None:
         assert not module.bias.any()
 
 
+@pytest.mark.slow
 def test_it_computes_what_the_reference_does() -> None:
     """Written down once more from the reference, layer by layer, in its order and in fp64."""
     shape = (64, 32, 32)  # two voxels are left, so that the order of the flattened numbers matters
@@ -226,6 +227,7 @@ def test_loss_by_hand() -> None:
     assert cosmoflow.criterion(answers, targets).item() == pytest.approx((0.25 + 4 + 0 + 0.25) / 4)
 
 
+@pytest.mark.slow
 def test_it_learns(net: cosmoflow.CosmoFlow) -> None:
     """Four fixed samples by heart, every parameter taking part; dropout off, whose noise is larger than this set."""
     x = prepared(batch=4) * torch.tensor([0.25, 0.5, 1, 2]).view(4, 1, 1, 1, 1)

@@ -88,7 +88,10 @@ def test_flop_of_a_sample_at_224(variant: str, forward: float, training: float) 
     assert resnet50.flop_per_sample(variant, (224, 224)) == pytest.approx((forward, training), rel=1e-3)
 
 
-@pytest.mark.parametrize(("variant", "side"), [("v1.5", 64), ("v1.5", 43), ("epcc", 32)])
+@pytest.mark.parametrize(
+    ("variant", "side"),
+    [pytest.param("v1.5", 64, marks=pytest.mark.slow), ("v1.5", 43), pytest.param("epcc", 32, marks=pytest.mark.slow)],
+)
 def test_flop_as_torch_counts_them(variant: str, side: int) -> None:
     """torch's counter is right for convolutions that are not grouped."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
