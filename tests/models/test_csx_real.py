@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 REAL = "HPC_ML_BENCH_CSX_PYTHON"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def real() -> str:
     """A Python that has the package."""
     if REAL not in os.environ:
@@ -40,7 +40,8 @@ def run(*command: str, cwd: str | Path = ROOT, given: str = "", **environ: str) 
 
 
 @pytest.fixture(scope="module")
-def cubes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cubes(real: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a test that is not skipped."""
     folder = tmp_path_factory.mktemp("data") / "cosmoflow"
     write_set(str(folder), synthetic_cosmoflow.recipe("smoke", 32, 0), processes=1)
     return folder

@@ -257,7 +257,7 @@ class Slow(torch.utils.data.Dataset):
     def __init__(self, sample_s):
         self.sample_s = sample_s
     def __len__(self):
-        return 400
+        return 150
     def __getitem__(self, index):
         time.sleep(self.sample_s)
         return torch.zeros(1)
