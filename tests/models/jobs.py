@@ -38,6 +38,7 @@ for line in sys.stdin:
         if child == 0:
             os.chdir(job["folder"])
             os.environ.update(job["environ"])
+            sys.path[:0] = job["packages"]
             for descriptor, name in ((1, "log"), (2, "errors")):
                 os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
             if job["memory"]:
@@ -46,6 +47,8 @@ for line in sys.stdin:
             code = 99
             try:
                 code = main.main(job["arguments"])
+            except SystemExit as ended:
+                code = ended.code
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -84,16 +87,17 @@ class Ended:
 
 
 class Nursery:
-    def __init__(self, folder: Path, *packages: Path) -> None:
-        """packages: folders of packages that the jobs can import, beside those that are installed."""
+    def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
-        environ = {**ENVIRON, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *packages)))}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True
+            [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRON, text=True
         )
 
     def together(self, *jobs: tuple[Sequence[object], Mapping[str, str]], memory: int | None = None) -> list[Ended]:
-        """Run jobs, each of (arguments, environment), at the same time."""
+        """Run jobs, each of (arguments, environment), at the same time.
+
+        A job can import what lies in the folders of its PYTHONPATH, beside the packages that are installed.
+        """
         folders = []
         for _ in jobs:
             self.count += 1
@@ -103,6 +107,7 @@ class Nursery:
             {
                 "arguments": [str(word) for word in arguments],
                 "environ": dict(environ),
+                "packages": environ["PYTHONPATH"].split(os.pathsep) if "PYTHONPATH" in environ else [],
                 "folder": str(folder),
                 "memory": memory,
                 "patience": PATIENCE_S,

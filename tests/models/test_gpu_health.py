@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +71,12 @@ def smi(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu, has_driver: bool = True
     monkeypatch.setitem(sys.modules, "amdsmi", FakeAmdSmi(*gpus, has_driver=has_driver))
 
 
+def health_of(pci: str) -> Mapping[str, object]:
+    health = gpu_health.amd_smi_health(pci)
+    assert health is not None
+    return health
+
+
 def test_health_of_an_mi210(monkeypatch: pytest.MonkeyPatch) -> None:
     """AMD SMI sees four GPUs in another order than HIP; the PCI address finds the right one."""
     others = [mi210(bdf, junction_c=30) for bdf in ("0000:09:00.0", "0000:49:00.0", "0000:87:00.0")]
@@ -103,8 +110,7 @@ def test_health_of_an_mi300(monkeypatch: pytest.MonkeyPatch) -> None:
         amdsmi_get_violation_status=violations,
     )
     smi(monkeypatch, gpu)
-    health = gpu_health.amd_smi_health("0000:05:00")
-    assert health is not None
+    health = health_of("0000:05:00")
     assert health["power_w"] == 749
     assert health["throttled"] == ["power cap", "memory thermal"]
     missing = ("clock_mhz", "temperature_c", "power_limit_w", "ecc_uncorrected")
@@ -126,8 +132,7 @@ def test_health_of_an_mi300(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_why_an_amd_gpu_is_slow(monkeypatch: pytest.MonkeyPatch, status: object, reasons: list[str] | None) -> None:
     smi(monkeypatch, mi210("0000:c9:00.0", throttled=status))
-    health = gpu_health.amd_smi_health("0000:c9:00")
-    assert health is not None
+    health = health_of("0000:c9:00")
     assert health["throttled"] == reasons
 
 
@@ -140,8 +145,7 @@ def test_the_answers_of_other_versions_of_amd_smi(monkeypatch: pytest.MonkeyPatc
         amdsmi_get_temp_metric={AmdSmiTemperatureType.JUNCTION: 61_000},
     )
     smi(monkeypatch, gpu)
-    health = gpu_health.amd_smi_health("0000:c9:00")
-    assert health is not None
+    health = health_of("0000:c9:00")
     assert (health["clock_mhz"], health["clock_max_mhz"], health["memory_clock_mhz"]) == (1650, None, 1650)
     assert (health["power_w"], health["temperature_c"]) == (290, 61.0)
 
@@ -151,8 +155,7 @@ def test_no_power_is_not_0_watts(monkeypatch: pytest.MonkeyPatch, current: objec
     power = {"current_socket_power": current, "average_socket_power": 0}
     gpu = FakeGpu("0000:c9:00.0", amdsmi_get_power_info=power, amdsmi_get_power_cap_info={"power_cap": 0})
     smi(monkeypatch, gpu)
-    health = gpu_health.amd_smi_health("0000:c9:00")
-    assert health is not None
+    health = health_of("0000:c9:00")
     assert {health[name] for name in ("power_w", "power_limit_w")} == {None}
 
 

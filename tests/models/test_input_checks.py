@@ -11,12 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from models import benchmarks
 from models.checks import MOST_PACKED, FirstInputs
 from models.data import tfrecord
 from models.data.synthetic import generator_of, write_set
 from tests.models.jobs import Ended, Nursery
 
+AT_NIGHT = pytest.mark.nightly("models/checks.py", "models/benchmarks", "models/data")
+NAMES = ["cosmoflow", pytest.param("resnet50", marks=AT_NIGHT), pytest.param("deepcam", marks=AT_NIGHT)]
 ONE_STEP = ("--warmup-steps", 0, "--windows", 1, "--steps-per-window", 1, "--global-batch-size", 2, "--workers", 0)
 
 
@@ -60,7 +61,8 @@ def problems(ended: Ended) -> dict[str, str]:
     return {value["gate"]: value["text"] for value in ended.values("hpcml_problem")}
 
 
-@pytest.mark.parametrize("name", benchmarks.names())
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_samples_of_one_value_fail_the_run(name: str, nursery: Nursery, tmp_path: Path) -> None:
     folder = real_set(name, tmp_path / "set", BLANK[name])
     ended = one_step(nursery, name, folder)
@@ -71,6 +73,7 @@ def test_samples_of_one_value_fail_the_run(name: str, nursery: Nursery, tmp_path
     assert max(ended.value("hpcml_summary")["input_std"]) == 0
 
 
+@AT_NIGHT
 def test_pictures_of_eight_pixels_fail_the_run(nursery: Nursery, tmp_path: Path) -> None:
     def shrink(path: Path) -> None:
         buffer = io.BytesIO()
@@ -86,7 +89,8 @@ def test_pictures_of_eight_pixels_fail_the_run(nursery: Nursery, tmp_path: Path)
     assert ended.value("hpcml_start")["data"]["bytes_per_sample"] < 1000
 
 
-@pytest.mark.parametrize("name", benchmarks.names())
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_a_set_that_says_nothing_of_itself_is_weighed_and_passes(name: str, nursery: Nursery, tmp_path: Path) -> None:
     folder = real_set(name, tmp_path / "set", lambda path: None)
     ended = one_step(nursery, name, folder)

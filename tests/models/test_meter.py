@@ -164,6 +164,26 @@ def meter_on(time, log, **options):
     return Meter(now=time, **{**own, **options})
 
 
+def run(time, log, wait_s=0.5, work_s=0.5, *, losses=lambda batch: 1.0, batches=None, finish=None, **options):
+    """Measure a plain loop; the exit code. work_s: seconds, or a function of the batch."""
+    meter = meter_on(time, log, **options)
+    for batch in meter.steps(loader(time, wait_s, batches)):
+        time.sleep(work_s(batch) if callable(work_s) else work_s)
+        meter.loss(losses(batch))
+    return meter.finish(**(finish or {}))
+
+
+def run_together(ranks, log, loop, finish=lambda rank: {}, **options):
+    """loop(meter, side, clock) on each rank; their exit codes. finish: what a rank tells at the end."""
+
+    def program(side, time):
+        meter = meter_on(time, log, group=side, wire=log.wire(side.rank), **options)
+        loop(meter, side, time)
+        return meter.finish(**finish(side.rank))
+
+    return ranks.run(program)
+
+
 # --- the three numbers
 
 
@@ -204,20 +224,6 @@ def test_exact_numbers_of_a_plain_loop(time, log):
     assert {key: summary[key] for key in expected} == expected
 
 
-def test_a_sleeping_loader_moves_the_fraction_and_not_compute_throughput(logs):
-    summaries = {}
-    for wait_s in (0.125, 1.0):
-        time, log = Time(), logs(str(wait_s))
-        meter = meter_on(time, log)
-        for _ in meter.steps(loader(time, wait_s)):
-            time.sleep(1)
-        meter.finish()
-        summaries[wait_s] = log.one("hpcml_summary")
-    assert summaries[0.125]["compute_fraction"] == pytest.approx(1 / 1.125)
-    assert summaries[1.0]["compute_fraction"] == 0.5
-    assert summaries[0.125]["compute_throughput"] == summaries[1.0]["compute_throughput"] == 4
-
-
 def test_windows_are_back_to_back(time, log):
     """The loader is asked for the next batch at the very moment at which the window before was closed."""
     asked = []
@@ -241,29 +247,21 @@ def test_windows_are_back_to_back(time, log):
 )
 def test_a_window_that_would_be_short_has_more_steps(time, log, step_s, window_s, steps):
     """By the fastest step of the warm-up: the first one takes longer than all that follow."""
-    meter = meter_on(time, log, window_s=window_s)
-    for step in meter.steps(loader(time, 0.0)):
-        time.sleep(step_s if step else 30 * step_s)
-    assert meter.finish() == 0
+    assert run(time, log, 0.0, lambda step: step_s if step else 30 * step_s, window_s=window_s) == 0
     assert [window["steps"] for window in log.of("hpcml_window")] == [steps] * 2
 
 
 def test_all_ranks_have_as_many_steps_in_a_window(log):
-    def program(side, time):
-        meter = meter_on(time, log, group=side, wire=log.wire(side.rank), window_s=6.0)
+    def loop(meter, side, time):
         for _ in meter.steps(loader(time, 0.0)):
             time.sleep(1.0 + side.rank)
-        return meter.finish()
 
-    assert Ranks(2).run(program) == [0, 0]
+    assert run_together(Ranks(2), log, loop, window_s=6.0) == [0, 0]
     assert [window["steps"] for window in log.of("hpcml_window")] == [6, 6]
 
 
 def test_the_best_window_stands_beside_the_mean(time, log):
-    meter = meter_on(time, log)
-    for step in meter.steps(loader(time, 0.0)):
-        time.sleep(2.0 if step < 6 else 1.0)
-    meter.finish()
+    run(time, log, 0.0, lambda step: 2.0 if step < 6 else 1.0)
     summary = log.one("hpcml_summary")
     assert (summary["effective_throughput"], summary["effective_throughput_best"]) == (32 / 12, 4.0)
 
@@ -312,10 +310,7 @@ def test_what_the_meter_itself_takes_is_told_per_step(log, micro_batches):
 )
 def test_where_the_data_came_from(time, log, size, resident, data_from):
     """From memory when a sample was read twice, else by what share of it was there before."""
-    meter = meter_on(time, log, data_samples=size, data_resident=resident)  # reads (2 + 2 x 4) x 4 samples
-    for _ in meter.steps(loader(time, 1)):
-        time.sleep(1)
-    meter.finish()
+    run(time, log, data_samples=size, data_resident=resident)  # reads (2 + 2 x 4) x 4 samples
     assert log.one("hpcml_summary")["data_from"] == data_from
 
 
@@ -343,6 +338,19 @@ def test_windows_that_use_up_a_queue_are_a_warning(time, log, queued, warmup_ste
         assert "(0%, 0%, 44% of the time)" in warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("theirs", "differs"), [(4.11, False), (3.89, False), (4.13, True), (3.87, True), (None, False)]
+)
+def test_a_rate_of_the_devices_software_that_is_another_is_a_warning(time, log, theirs, differs):
+    meter = meter_on(time, log)
+    for _ in meter.steps(loader(time, 0.25)):
+        time.sleep(0.75)
+    meter.of_vendor["vendor_throughput"] = {"windows": theirs}
+    assert meter.finish() == 0
+    warnings = [text for text in log.one("hpcml_summary")["warnings"] if text.startswith("two rates: ")]
+    assert bool(warnings) is differs
+
+
 def test_timed_batches_have_the_length_of_their_loader(time, log):
     meter = meter_on(time, log)
     assert len(meter.steps([1, 2, 3])) == 3
@@ -357,12 +365,7 @@ def test_timed_batches_have_the_length_of_their_loader(time, log):
 def train_together(ranks, log, waits, work_s, steps=4):
     """Ranks that meet at the end of every step, as in an all-reduce. waits: (rank, step) -> seconds in next()."""
 
-    def program(side, time):
-        meter = Meter(
-            **{"samples": 1, "warmup_steps": 1, "windows": 2, "steps_per_window": steps, "folder": None},
-            **{"now": time, "group": side, "wire": log.wire(side.rank), "mode": "blocking"},
-        )
-
+    def loop(meter, side, time):
         def own_loader():
             for step in itertools.count():
                 time.sleep(waits(side.rank, step))
@@ -371,9 +374,9 @@ def train_together(ranks, log, waits, work_s, steps=4):
         for _ in meter.steps(own_loader()):
             time.sleep(work_s)
             side.barrier()
-        return meter.finish()
 
-    assert set(ranks.run(program)) == {0}
+    options = {"samples": 1, "warmup_steps": 1, "steps_per_window": steps, "mode": "blocking"}
+    assert set(run_together(ranks, log, loop, **options)) == {0}
 
 
 def test_a_rank_that_stalls_alone_is_seen(log):
@@ -399,15 +402,13 @@ def test_the_slowest_rank_may_be_another_in_each_step(log):
 def test_the_copy_is_that_of_the_rank_that_stalls_longest(log):
     """Rank 0 copies for 2 s. Rank 1 copies for 1 s and waits for 3 s before: its copy stands in the window."""
 
-    def program(side, time):
-        meter = meter_on(time, log, group=side, wire=log.wire(side.rank), mode="blocking", samples=1)
+    def loop(meter, side, time):
         for _ in meter.steps(loader(time, 3.0 * side.rank)):
             with meter.h2d():
                 time.sleep(2.0 - side.rank)
             side.barrier()
-        return meter.finish()
 
-    assert Ranks(2).run(program) == [0, 0]
+    assert run_together(Ranks(2), log, loop, mode="blocking", samples=1) == [0, 0]
     window = log.of("hpcml_window")[0]
     assert (window["h2d_s"], window["stall_s"], window["stall_h2d_s"]) == ([4.0, 6.0, 8.0], 16.0, 4.0)
 
@@ -431,11 +432,7 @@ def test_the_wall_time_is_the_longest_of_all_ranks(log):
 def exchange_together(ranks, log, own_s, waits_s=(0.0, 0.0, 0.0), micro_batches=1):
     """Ranks that compute for so long in each batch and then exchange gradients, which takes .25 s; two windows."""
 
-    def program(side, time):
-        meter = Meter(
-            **{"samples": 1, "warmup_steps": 1, "windows": 2, "steps_per_window": 2, "folder": None, "now": time},
-            **{"group": side, "wire": log.wire(side.rank), "micro_batches": micro_batches},
-        )
+    def loop(meter, side, time):
         for batch in meter.steps(loader(time, waits_s[side.rank])):
             time.sleep(own_s[side.rank])
             meter.exchange_begins()
@@ -443,9 +440,9 @@ def exchange_together(ranks, log, own_s, waits_s=(0.0, 0.0, 0.0), micro_batches=
                 side.barrier()
                 time.sleep(0.25)
                 meter.exchange_ends()
-        return meter.finish()
 
-    assert set(ranks.run(program)) == {0}
+    options = {"samples": 1, "warmup_steps": 1, "steps_per_window": 2, "micro_batches": micro_batches}
+    assert set(run_together(ranks, log, loop, **options)) == {0}
     return log.one("hpcml_summary")
 
 
@@ -470,10 +467,7 @@ def test_a_slow_network_between_the_ranks_is_named(log):
 
 @pytest.mark.parametrize(("paused_s", "named"), [(5.0, True), (0.5, False)])
 def test_a_step_in_which_the_process_was_stopped_is_named(time, log, paused_s, named):
-    meter = meter_on(time, log)
-    for step in meter.steps(loader(time, 0.25)):
-        time.sleep(0.75 + (paused_s if step == 7 else 0.0))
-    assert meter.finish() == 0
+    assert run(time, log, 0.25, lambda step: 0.75 + (paused_s if step == 7 else 0.0)) == 0
     pauses = [text for text in log.one("hpcml_summary")["warnings"] if text.startswith("pause: ")]
     assert len(pauses) == named
     if named:
@@ -511,10 +505,7 @@ def test_the_node_is_looked_at_before_the_first_window_and_after_the_last(time, 
             self.looks.append(("end", time.s))
 
     watch = Watch()
-    meter = meter_on(time, log, watch=watch)
-    for _ in meter.steps(loader(time, 0.25)):
-        time.sleep(0.75)
-    assert meter.finish() == 0
+    assert run(time, log, 0.25, 0.75, watch=watch) == 0
     assert watch.looks == [("begin", 2 + 5.0), ("end", 2 + 5.0 + 8)]
     assert [window["wall_s"] for window in log.of("hpcml_window")] == [4.0, 4.0]
 
@@ -522,18 +513,20 @@ def test_the_node_is_looked_at_before_the_first_window_and_after_the_last(time, 
 def test_what_one_rank_sees_fails_every_rank(log):
     """A loss that only rank 1 has; and what the ranks give to finish() is put together."""
 
-    def program(side, time):
-        meter = Meter(
-            samples=side.rank + 1, steps_per_window=2, folder=None, now=time, group=side, wire=log.wire(side.rank)
-        )
-        for step in meter.steps(loader(time, 0.5)):
-            time.sleep(0.5)
+    def loop(meter, side, time):
+        for step, _ in enumerate(meter.steps(itertools.repeat([1] * (side.rank + 1)))):
+            time.sleep(1.0)
             meter.loss(math.nan if side.rank == 1 and step == 4 else 1.0)
             side.barrier()
-        rank = side.rank
-        return meter.finish(bool(rank == 0), 100 + rank, compile_s=2.0 - rank, warnings=["same", f"rank {rank}"])
 
-    assert Ranks(2).run(program) == [3, 3]
+    def finish(rank):
+        told = {"parameters_identical": rank == 0, "peak_memory_bytes": 100 + rank, "compile_s": 2.0 - rank}
+        return {**told, "warnings": ["same", f"rank {rank}"]}
+
+    assert run_together(Ranks(2), log, loop, finish, samples=len, warmup_steps=3, windows=3, steps_per_window=2) == [
+        3,
+        3,
+    ]
     summary = log.one("hpcml_summary")
     assert log.problems().keys() == {"loss_finite", "parameters_identical"}
     assert "step 4 on rank 1" in log.problems()["loss_finite"]
@@ -699,16 +692,8 @@ def test_a_device_that_is_idle_before_its_copy_copies_for_longer(time, log, mode
 # --- gates
 
 
-def run(time, log, losses=lambda step: 1.0, batches=None, finish=None, **options):
-    meter = meter_on(time, log, **options)
-    for step in meter.steps(loader(time, 0.5, batches)):
-        time.sleep(0.5)
-        meter.loss(losses(step))
-    return meter.finish(**(finish or {}))
-
-
 def test_a_loss_that_is_not_finite_fails_the_run(time, log):
-    assert run(time, log, lambda step: math.inf if step == 1 else 2.0) == 3  # in the warm-up, too
+    assert run(time, log, losses=lambda step: math.inf if step == 1 else 2.0) == 3  # in the warm-up, too
     assert log.problems() == {"loss_finite": "the loss of step 1 on rank 0 is inf"}
     assert log.one("hpcml_end") == {"exit_code": 3, "lines": len(log.lines()) - 1}
 
@@ -724,7 +709,7 @@ def test_a_loss_that_is_not_finite_fails_the_run(time, log):
     ],
 )
 def test_the_loss_must_fall_over_100_steps_on_learnable_data(time, log, loss, options, fails):
-    assert run(time, log, loss, **{"steps_per_window": 49, **options}) == (3 if fails else 0)
+    assert run(time, log, losses=loss, **{"steps_per_window": 49, **options}) == (3 if fails else 0)
     assert ("loss_falls" in log.problems()) is fails
 
 
@@ -789,32 +774,18 @@ def test_the_order_of_the_lines(time, log):
 
 
 def test_progress_comes_once_a_second_from_rank_0(time, log):
-    meter = meter_on(time, log, steps_per_window=8)
-    for step in meter.steps(loader(time, 0.125)):
-        time.sleep(0.125)
-        meter.loss(step)
-    meter.finish()
+    run(time, log, 0.125, 0.125, losses=float, steps_per_window=8)
     progress = log.of("hpcml_progress")
     assert [value["step"] for value in progress] == [1, 5, 9, 13, 17]
     assert progress[1] == {
-        **{
-            "phase": "window",
-            "epoch": None,
-            "step": 5,
-            "steps": 18,
-            "samples_per_s": 16.0,
-            "loss": 4.0,
-            "left_s": 3.25,
-        },
+        **{"phase": "window", "epoch": None, "step": 5, "steps": 18},
+        **{"samples_per_s": 16.0, "loss": 4.0, "left_s": 3.25},
     }
     assert progress[0]["phase"] == "warmup"
 
 
 def test_every_step_is_in_the_file(time, log, tmp_path):
-    meter = meter_on(time, log, folder=str(tmp_path), warmup_steps=1, steps_per_window=2)
-    for step in meter.steps(loader(time, 0.25)):
-        time.sleep(step + 1)
-    meter.finish()
+    run(time, log, 0.25, lambda step: step + 1, folder=str(tmp_path), warmup_steps=1, steps_per_window=2)
     rows = rows_of(tmp_path)
     assert [row["window"] for row in rows] == ["", "0", "0", "1", "1"]
     assert [float(row["busy"]) for row in rows] == [1, 2, 3, 4, 5]
@@ -875,11 +846,8 @@ def test_warmup_of_no_steps(time, log):
 
 def test_a_batch_of_several_steps_is_as_many_steps(time, log, tmp_path):
     """Two steps a batch, 8 samples and 2 s: windows of 4 steps are 2 batches; its loss is the mean of its steps."""
-    meter = meter_on(time, log, samples=8, steps_per_batch=2, folder=str(tmp_path))
-    for batch in meter.steps(loader(time, 0.5)):
-        time.sleep(1.5)
-        meter.loss(10 - batch)
-    assert meter.finish() == 0
+    options = {"samples": 8, "steps_per_batch": 2, "folder": str(tmp_path)}
+    assert run(time, log, 0.5, 1.5, losses=lambda batch: 10 - batch, **options) == 0
     numbers = ("steps", "samples", "wall_s", "stall_s", "compute_s", "loss")
     assert [[window[key] for key in numbers] for window in log.of("hpcml_window")] == [
         [4, 16, 4.0, 1.0, 3.0, 8.0],
@@ -896,10 +864,7 @@ def test_a_batch_of_several_steps_is_as_many_steps(time, log, tmp_path):
 
 
 def test_progress_counts_steps_where_a_batch_has_several(time, log):
-    meter = meter_on(time, log, samples=8, steps_per_batch=2)
-    for _ in meter.steps(loader(time, 0.5)):
-        time.sleep(1.5)
-    meter.finish()
+    run(time, log, 0.5, 1.5, samples=8, steps_per_batch=2)
     progress = log.of("hpcml_progress")
     assert [(value["step"], value["steps"], value["left_s"]) for value in progress] == [
         (step, 10, 10.0 - step) for step in (2, 4, 6, 8, 10)
@@ -910,10 +875,7 @@ def test_progress_counts_steps_where_a_batch_has_several(time, log):
 @pytest.mark.parametrize(("window_s", "steps"), [(0.0, 4), (4.5, 8), (8.5, 12), (90.0, 48)])
 def test_a_window_is_made_longer_by_whole_batches(time, log, window_s, steps):
     """A step takes 1 s, and a batch has four."""
-    meter = meter_on(time, log, warmup_steps=4, steps_per_batch=4, window_s=window_s)
-    for _ in meter.steps(loader(time, 1.0)):
-        time.sleep(3.0)
-    assert meter.finish() == 0
+    assert run(time, log, 1.0, 3.0, warmup_steps=4, steps_per_batch=4, window_s=window_s) == 0
     assert [window["steps"] for window in log.of("hpcml_window")] == [steps, steps]
 
 
@@ -930,7 +892,7 @@ def test_an_epoch_makes_windows_of_whole_batches(time, log):
 def test_the_loss_of_few_batches_with_many_steps_must_fall_too(time, log, falls, exit_code):
     """Seven batches of 16 steps: the first is compared with the last."""
     options = {"warmup_steps": 16, "windows": 1, "steps_per_window": 96, "steps_per_batch": 16, "learnable": True}
-    assert run(time, log, lambda batch: 10.0 - batch if falls else 1.0, **options) == exit_code
+    assert run(time, log, losses=lambda batch: 10.0 - batch if falls else 1.0, **options) == exit_code
 
 
 @pytest.mark.parametrize("options", [{"warmup_steps": 3}, {"steps_per_window": 6}])
@@ -980,10 +942,8 @@ IN_SUMMARY = ("stall_s", "compute_s", "compute_fraction", "compute_throughput", 
 
 
 def test_without_a_split_its_numbers_are_null_and_the_others_exact(time, log, tmp_path):
-    meter = meter_on(time, log, no_split=NO_SPLIT, folder=str(tmp_path))
-    for _ in meter.steps(loader(time, 0.25)):
-        time.sleep(0.75)
-    assert meter.finish(compile_s=60.0, compile_cache="miss") == 0
+    finish = {"compile_s": 60.0, "compile_cache": "miss"}
+    assert run(time, log, 0.25, 0.75, finish=finish, no_split=NO_SPLIT, folder=str(tmp_path)) == 0
     for window in log.of("hpcml_window"):
         assert [window[key] for key in IN_WINDOW] == [None] * 6
         assert (window["steps"], window["samples"], window["wall_s"]) == (4, 16, 4.0)
@@ -998,11 +958,7 @@ def test_without_a_split_its_numbers_are_null_and_the_others_exact(time, log, tm
 def test_without_a_split_no_rank_is_called_late_and_no_stall_rising(log):
     """Rank 1 seems to wait longer and longer. With a split, both would be warnings."""
 
-    def program(side, time):
-        meter = meter_on(
-            time, log, group=side, wire=log.wire(side.rank), no_split=NO_SPLIT, peak_flops=1e9, flop_per_sample=1.0
-        )
-
+    def loop(meter, side, time):
         def late():
             for step in itertools.count():
                 time.sleep(side.rank * step)
@@ -1013,9 +969,9 @@ def test_without_a_split_no_rank_is_called_late_and_no_stall_rising(log):
             meter.exchange_begins()
             side.barrier()
             meter.exchange_ends()
-        return meter.finish()
 
-    assert Ranks(2).run(program) == [0, 0]
+    options = {"no_split": NO_SPLIT, "peak_flops": 1e9, "flop_per_sample": 1.0}
+    assert run_together(Ranks(2), log, loop, **options) == [0, 0]
     summary = log.one("hpcml_summary")
     assert (summary["slowest"], summary["longest_stall"], summary["warnings"]) == (None, None, [])
 
@@ -1040,13 +996,11 @@ def test_the_last_word_has_null_where_there_is_no_split(time, log, tmp_path, mon
     ("said", "found"), [(("hit", "miss"), "miss"), (("hit", "hit"), "hit"), ((None, "hit"), "hit")]
 )
 def test_a_program_that_one_rank_had_to_compile_was_not_found(log, said, found):
-    def program(side, time):
-        meter = meter_on(time, log, group=side, wire=log.wire(side.rank))
+    def loop(meter, side, time):
         for _ in meter.steps(loader(time, 1.0)):
             time.sleep(1.0)
-        return meter.finish(compile_s=2.0, compile_cache=said[side.rank])
 
-    assert Ranks(2).run(program) == [0, 0]
+    assert run_together(Ranks(2), log, loop, lambda rank: {"compile_cache": said[rank]}) == [0, 0]
     assert log.one("hpcml_summary")["compile_cache"] == found
 
 

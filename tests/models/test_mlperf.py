@@ -13,31 +13,28 @@ from models import benchmarks
 from models.data.synthetic import generator_of, write_set
 from tests.models.jobs import Nursery
 
+pytestmark = pytest.mark.slow
+
 NOT_EVALUATED = {f"{what}_{edge}" for what in ("eval", "block", "epoch") for edge in ("start", "stop")}
 ONLY_CLOSED = {"deepcam": {"train_samples"}}  # the closed division wants all of the real set
 NOT_EVALUATED |= {"eval_samples", "eval_accuracy", "eval_error"}
 
 
-@pytest.fixture(scope="module", params=benchmarks.names())
+AT_NIGHT = pytest.mark.nightly("models/benchmarks", "models/training_setup.py", "models/meter.py")
+
+
+@pytest.fixture(
+    scope="module",
+    params=["cosmoflow", pytest.param("deepcam", marks=AT_NIGHT), pytest.param("resnet50", marks=AT_NIGHT)],
+)
 def log(request: pytest.FixtureRequest, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A benchmark, and the log of a very short real training of it."""
     folder = tmp_path_factory.mktemp("mlperf") / "data"
     generator = generator_of(request.param)
     write_set(str(folder), generator.recipe("smoke", 4, 0, generator.FORMATS[0]), processes=1)
-    words = [
-        "train",
-        request.param,
-        "--data-dir",
-        folder,
-        "--size",
-        "smoke",
-        "--device",
-        "cpu",
-        "--local-batch-size",
-        1,
-    ]
-    words += ["--warmup-steps", 1, "--windows", 1, "--steps-per-window", 2, "--workers", 0]
-    ended = nursery.run(*words, *(["--local-batch-size", 2] if request.param == "resnet50" else []))
+    words = ["train", request.param, "--data-dir", folder, "--size", "smoke", "--device", "cpu", "--dtype", "fp32"]
+    words += ["--warmup-steps", 0, "--windows", 1, "--steps-per-window", 1, "--workers", 0]
+    ended = nursery.run(*words, "--local-batch-size", 2 if request.param == "resnet50" else 1)
     assert ended.code == 0, ended.errors
     return request.param, ended.log
 

@@ -50,6 +50,20 @@ def test_one_item_waits_while_the_consumer_has_one() -> None:
     assert source.closed.wait(PATIENCE_S)
 
 
+def test_an_item_is_handed_out_while_the_next_one_is_late() -> None:
+    late = threading.Event()
+
+    def slow() -> Iterator[int]:
+        yield 0
+        assert late.wait(PATIENCE_S)
+        yield 1
+
+    items = prefetch_one(slow())
+    assert next(items) == 0
+    late.set()
+    assert list(items) == [1]
+
+
 def test_an_error_comes_in_the_place_of_its_item() -> None:
     def broken() -> Iterator[int]:
         yield 0

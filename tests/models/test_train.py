@@ -216,8 +216,10 @@ def test_an_injected_copy_is_the_copy_in_both_modes(nursery: Nursery, data: Path
     ended = nursery.run(*tiny(data, *EXACT, "--accumulation-steps", 2, "--inject-copy-s", 0.25, "--mode", mode))
     assert ended.code == 0, ended.errors
     window = ended.value("hpcml_window")
-    assert 3 * 0.25 <= window["stall_h2d_s"] < 3 * 0.5
-    assert window["wait_s"][2] < 0.25
+    copies = ended.seconds("h2d")
+    assert 0.25 <= min(copies) < 2 * 0.25  # on a busy machine a single one may last longer
+    assert window["stall_h2d_s"] == pytest.approx(sum(copies[1:]), abs=1e-6)
+    assert window["wait_s"][2] < window["stall_h2d_s"]
     assert ended.value("hpcml_start")["request"]["inject"] == {"copy_s": 0.25}
 
 

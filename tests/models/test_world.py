@@ -50,35 +50,33 @@ DERIVED = -1  # a port made from the name of the job
 CRAY = {"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2"}
 
 
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        pytest.param({}, World(), id="nothing"),
-        pytest.param(TORCHRUN, World(5, 8, 1, 4, 2, "torchrun", "node7", 29400), id="torchrun"),
-        pytest.param({**SLURM, **TORCHRUN}, World(5, 8, 1, 4, 2, "torchrun", "node7", 29400), id="torchrun in srun"),
-        pytest.param(
-            {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "worker-0", "MASTER_PORT": "23456"},
-            World(1, 3, 0, 1, 3, "torchrun", "worker-0", 23456),
-            id="a pod a rank",
-        ),
-        pytest.param(SLURM, World(6, 7, 0, 1, 4, "slurm", "nid001023", DERIVED), id="srun"),
-        pytest.param(
-            {**SLURM, "MASTER_ADDR": "ib7", "MASTER_PORT": "12345"},
-            World(6, 7, 0, 1, 4, "slurm", "ib7", 12345),
-            id="srun, told where",
-        ),
-        pytest.param(OPENMPI, World(3, 4, 3, 4, 1, "openmpi", "127.0.0.1", DERIVED), id="mpirun"),
-        pytest.param(
-            {**SLURM, **OPENMPI}, World(3, 4, 3, 4, 1, "openmpi", "127.0.0.1", DERIVED), id="mpirun over srun"
-        ),
-        pytest.param(HYDRA, World(2, 4, 2, 4, 1, "pmi", "127.0.0.1", DERIVED), id="mpiexec"),
-        pytest.param({**SLURM, **HYDRA}, World(2, 4, 2, 4, 1, "pmi", "127.0.0.1", DERIVED), id="mpiexec over srun"),
-        pytest.param(PALS, World(9, 24, 9, 12, 2, "pmi", "x4210", DERIVED), id="PALS"),
-        pytest.param(CRAY, World(1, 2, 1, 2, 1, "pmi", "127.0.0.1", DERIVED), id="Cray PMI"),
-        pytest.param({"PMI_RANK": "0", "PMI_SIZE": "1"}, World(launcher="pmi"), id="one rank of mpiexec"),
-    ],
-)
-def test_detect(environ: dict[str, str], expected: World) -> None:
+BY_TORCHRUN = World(5, 8, 1, 4, 2, "torchrun", "node7", 29400)
+WORLDS = {
+    "nothing": ({}, World()),
+    "torchrun": (TORCHRUN, BY_TORCHRUN),
+    "torchrun in srun": ({**SLURM, **TORCHRUN}, BY_TORCHRUN),
+    "a pod a rank": (
+        {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "worker-0", "MASTER_PORT": "23456"},
+        World(1, 3, 0, 1, 3, "torchrun", "worker-0", 23456),
+    ),
+    "srun": (SLURM, World(6, 7, 0, 1, 4, "slurm", "nid001023", DERIVED)),
+    "srun, told where": (
+        {**SLURM, "MASTER_ADDR": "ib7", "MASTER_PORT": "12345"},
+        World(6, 7, 0, 1, 4, "slurm", "ib7", 12345),
+    ),
+    "mpirun": (OPENMPI, World(3, 4, 3, 4, 1, "openmpi", "127.0.0.1", DERIVED)),
+    "mpirun over srun": ({**SLURM, **OPENMPI}, World(3, 4, 3, 4, 1, "openmpi", "127.0.0.1", DERIVED)),
+    "mpiexec": (HYDRA, World(2, 4, 2, 4, 1, "pmi", "127.0.0.1", DERIVED)),
+    "mpiexec over srun": ({**SLURM, **HYDRA}, World(2, 4, 2, 4, 1, "pmi", "127.0.0.1", DERIVED)),
+    "PALS": (PALS, World(9, 24, 9, 12, 2, "pmi", "x4210", DERIVED)),
+    "Cray PMI": (CRAY, World(1, 2, 1, 2, 1, "pmi", "127.0.0.1", DERIVED)),
+    "one rank of mpiexec": ({"PMI_RANK": "0", "PMI_SIZE": "1"}, World(launcher="pmi")),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_detect(name: str) -> None:
+    environ, expected = WORLDS[name]
     world = detect(environ)
     if expected.master_port == DERIVED:  # below the ports of outgoing connections, above those of services
         assert 20000 <= world.master_port < 32000
@@ -109,25 +107,20 @@ def test_all_ranks_of_a_step_meet_at_the_same_place() -> None:
     assert another.master_port != worlds[0].master_port
 
 
-@pytest.mark.parametrize(
-    ("environ", "sentence"),
-    [
-        pytest.param(
-            {**HYDRA, "MPI_LOCALNRANKS": "3"}, "started ranks on 2 nodes.*set MASTER_ADDR", id="PMI, two nodes"
-        ),
-        pytest.param(
-            {**OPENMPI, "OMPI_COMM_WORLD_SIZE": "8"},
-            "mpirun started ranks on 2 nodes.*set MASTER_ADDR",
-            id="mpirun, two",
-        ),
-        pytest.param({"PMI_RANK": "1", "PMI_SIZE": "2"}, "does not say which of them share a node", id="bare PMI"),
-        pytest.param({"PMI_RANK": "1"}, "not how many there are", id="PMI without a size"),
-        pytest.param({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "MASTER_PORT is not", id="no port"),
-        pytest.param({**TORCHRUN, "RANK": "8"}, "contradicts itself: rank 8 of 8", id="rank beyond the size"),
-        pytest.param({**SLURM, "SLURM_PROCID": "x"}, "SLURM_PROCID is 'x'", id="no number"),
-    ],
-)
-def test_what_cannot_be_known_is_refused(environ: dict[str, str], sentence: str) -> None:
+REFUSED = {
+    "PMI, two nodes": ({**HYDRA, "MPI_LOCALNRANKS": "3"}, "started ranks on 2 nodes.*set MASTER_ADDR"),
+    "mpirun, two": ({**OPENMPI, "OMPI_COMM_WORLD_SIZE": "8"}, "mpirun started ranks on 2 nodes.*set MASTER_ADDR"),
+    "bare PMI": ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "does not say which of them share a node"),
+    "PMI without a size": ({"PMI_RANK": "1"}, "not how many there are"),
+    "no port": ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "MASTER_PORT is not"),
+    "rank beyond the size": ({**TORCHRUN, "RANK": "8"}, "contradicts itself: rank 8 of 8"),
+    "no number": ({**SLURM, "SLURM_PROCID": "x"}, "SLURM_PROCID is 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_known_is_refused(name: str) -> None:
+    environ, sentence = REFUSED[name]
     with pytest.raises(ImpossibleRequest, match=sentence) as caught:
         detect(environ)
     assert "\n" not in str(caught.value)

@@ -51,11 +51,7 @@ class ApplianceUserVenvClusterVolumeError(ApplianceClientException): ...
 class ClusterJobCancelledByCsctl(ApplianceClientException): ...
 
 
-class ClusterJobScheduleError(ApplianceClientException):
-    def __init__(self, job_id: str, message: str) -> None:
-        super().__init__(message)
+class ClusterJobScheduleError(ApplianceClientException): ...
 
 
-class ClusterJobInitError(ApplianceClientException):
-    def __init__(self, job_id: str, message: str) -> None:
-        super().__init__(message)
+class ClusterJobInitError(ApplianceClientException): ...

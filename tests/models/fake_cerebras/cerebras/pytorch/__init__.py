@@ -2,8 +2,9 @@
 
 On the CSX backend the step is traced once, the executor repeats the first batch, and each end of a step is what the
 cluster would do: it trains on the batch that a worker node's input function gives. Closures run at each
-`activation_steps`-th step and at the last. FAKE_CSX_FAILS names the error that the cluster answers to its first step,
-FAKE_CSX_SLEEPS the step after which this process sleeps.
+`activation_steps`-th step and at the last. By the package's clock a step takes FAKE_CSX_STEP_S seconds (1), and the
+first one COMPILE_S more. FAKE_CSX_FAILS is what the compiler says of the program, FAKE_CSX_TERMINATED the step in which
+this process gets a SIGTERM. With FAKE_CSX_FAILS_AT_THE_END the weights do not come back.
 """
 
 from __future__ import annotations
@@ -12,58 +13,18 @@ import contextlib
 import json
 import os
 import pickle
-import time
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import torch
 from cerebras.appliance import errors
-from cerebras.appliance.cluster.client import MissingVolumeError
-from cerebras.appliance.cluster.config import ClusterConfigError
 from cerebras.pytorch import utils
 
 __version__ = "2.10.0"
-FAILS = {
-    "compile": errors.ApplianceCompilationError("no kernel for cirh.Pool\nloc(models/benchmarks/cosmoflow.py:122)"),
-    "memory": errors.ApplianceCompilationError("out of memory: the weights do not fit"),
-    "exhausted": errors.ApplianceResourceExhausted("exhaustion of resources at Coordinator server"),
-    "lowering": RuntimeError("Lowering failed due to `unsupported op`"),
-    "lost": errors.ApplianceRuntimeServerError("WGT server 3 was killed"),
-    "interrupted": errors.ApplianceServiceInterrupted("CRD service was interrupted due to: 'a reboot'"),
-    "deadlock": errors.ApplianceDeadlockError("no progress in 600 s"),
-    "health": errors.ApplianceHealthPollException("system 2"),
-    "corruption": errors.ApplianceCorruptionError("a checksum"),
-    "room": errors.ClusterJobScheduleError("job", "no free system"),
-    "mount": errors.ClusterJobInitError("job", "mount path /home/of/somebody is not on a volume of the cluster"),
-    "init": errors.ClusterJobInitError("job", "Execute job init failed: 7"),
-    "nan": errors.ApplianceNanError("NaN in tensor loss"),
-    "timeout": errors.ApplianceRuntimeJobTimeoutError("Appliance job timer time out after 60s"),
-    "csctl": errors.ClusterJobCancelledByCsctl("canceled-by-csctl"),
-    "cancelled": errors.ApplianceRequestCancelled("by the coordinator"),
-    "dropped": errors.ApplianceTensorDropped("loss"),
-    "venv": errors.ApplianceUserVenvClusterVolumeError("no volume for /home/somebody/venv"),
-    "threads": errors.ApplianceResourceExhausted("RESOURCE_EXHAUSTED: 'thread quota' while sending sync request"),
-    "corrupt file": errors.ApplianceRuntimeServerError(
-        "Error detected in WRK #0. Status code: X. Status message: DataCorrupt: n01/1.JPEG cannot be decoded"
-    ),
-    "no file": errors.ApplianceRuntimeServerError("Error detected in WRK #0. Status message: FileNotFoundError: /d"),
-    "no package": errors.ApplianceRuntimeServerError("Error detected in WRK #0: No module named 'PIL'"),
-    "input": errors.ApplianceRuntimeServerError("Error detected in WRK #1. Status message: ValueError: 3"),
-    "several": ExceptionGroup("Errors encountered", [errors.ApplianceResourceExhausted("out of memory")]),
-    "volumes": RuntimeError("Auto-configuring mount_dirs and python_paths failed."),
-    "volume": MissingVolumeError("no volume"),
-    "config": ClusterConfigError("no namespace"),
-    "connection": grpc.RpcError("UNAVAILABLE"),
-    "request": grpc.RpcError("INVALID_ARGUMENT"),
-    "unknown": errors.ApplianceUnknownError("Received gRPC error (StatusCode.UNAVAILABLE)"),
-    "unknown to us": errors.ApplianceClientException("something"),
-    "unreachable": Exception("Failed to ping address: 10.0.0.1. Please check network connectivity"),
-    "version": errors.ApplianceVersionError("server is 2.9.0"),
-}
-SCALE = float(os.environ.get("FAKE_CSX_SCALE", "1"))  # of the samples that the package counts
+COMPILE_S = 100.0
 
 # --- pytorch/backend/__init__.py, base_backend.py, ltc_backend.py
 
@@ -143,11 +104,10 @@ class DataExecutor:
         self.step = 0
         self.profiler = SimpleNamespace(rate_tracker=self)
         self.total_samples = 0.0
-        self.began_s = time.perf_counter()
 
     @property
     def total_time(self) -> float:
-        return time.perf_counter() - self.began_s
+        return COMPILE_S + self.step * float(os.environ.get("FAKE_CSX_STEP_S", "1"))
 
     @property
     def global_rate(self) -> float:
@@ -176,25 +136,22 @@ class DataExecutor:
             yield batch
             if streamed is not None:
                 self._on_cluster(engine, next(streamed))
-            self.total_samples += len(batch[0]) * SCALE
+            self.total_samples += len(batch[0])
             closures, engine.closures = engine.closures, []
             self.step += 1
             if self.step % self.activation_steps == 0 or self.step == self.num_steps:
                 for closure, arguments in closures:
                     closure(*arguments)
-            if str(self.step) == os.environ.get("FAKE_CSX_SLEEPS"):
-                Path("asleep").touch()
-                time.sleep(60)
+            if str(self.step) == os.environ.get("FAKE_CSX_TERMINATED"):
+                os.kill(os.getpid(), signal.SIGTERM)
             if self.step < self.num_steps and streamed is None:
                 batch = next(here)
 
     def _on_cluster(self, engine: Backend, batch: Any) -> None:
         if self.step == 0:
             if os.environ.get("FAKE_CSX_FAILS"):
-                raise FAILS[os.environ["FAKE_CSX_FAILS"]]
-            engine.tracked.update(
-                compile=112.5, compile_coord_start=90.0, scheduler_wait=30.0, pt_cirh=12.0, cirh_end=0.5
-            )
+                raise errors.ApplianceCompilationError(os.environ["FAKE_CSX_FAILS"])
+            engine.tracked.update(compile_coord_start=90.0, scheduler_wait=30.0, pt_cirh=12.0, cirh_end=0.5)
         assert engine.traced is not None
         engine.traced(*batch)
 
