@@ -6,11 +6,24 @@ The program stands in for a training.
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
+import harness
+import reporting
+
 ROOT = Path(__file__).resolve().parents[2]
+
+# A test's pytester forgets in the end what was imported meanwhile, and half of the time of a session in this process
+# would go into importing it again.
+KEPT = [
+    import_module(name)
+    for package in (harness, reporting)
+    for _, name, _ in walk_packages(package.__path__, f"{package.__name__}.")
+]
 
 # ruff: noqa: E501
 # Stands in for a training: it writes the wire (docs/wire.md) with the seconds it is told, and ends as it is told.
