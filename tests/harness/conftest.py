@@ -6,14 +6,18 @@ The program stands in for a training.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from typing import Any
 
 import pytest
 
 import harness
 import reporting
+from tests.harness.night import Night
+from tests.harness.nursery import Nursery, Session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,8 +92,11 @@ class Project:
     shipped = len(list((ROOT / "platforms").glob("*.yaml"))) - 1
     """How many platforms come with the suite beside `local`: a test with a command has a case on each of them."""
 
-    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pytester = pytester
+    def __init__(
+        self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    ) -> None:
+        self.pytester, self.sessions = pytester, []
+        self._request = request
         self.path = pytester.path
         monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(self.path / "lock"))
         monkeypatch.delenv("HPC_ML_BENCH_SITE", raising=False)
@@ -125,6 +132,19 @@ class Project:
         """In a process of its own, for what pytest itself does at its very end."""
         return self.pytester.runpytest_subprocess(*args, timeout=180)
 
+    def begin(self, *args: str, **more: Any) -> Session:
+        """A session in a process of its own, which can be killed; for `more` see `Nursery.begin`."""
+        nursery: Nursery = self._request.getfixturevalue("nursery")
+        self.sessions.append(nursery.begin(self.path, *args, **more))
+        return self.sessions[-1]
+
+    def killed(self, when: Callable[[], object], *args: str, **more: Any) -> Session:
+        """A session that is killed as soon as this is true."""
+        session = self.begin(*args, **more)
+        session.until(when)
+        session.kill()
+        return session
+
     def jobs(self) -> list[str]:
         """Names of the tests' folders under runs/latest: what was submitted."""
         return sorted(path.parent.name for path in self.path.glob("runs/2*/*/job.sh"))
@@ -134,6 +154,23 @@ class Project:
         return [json.loads(path.read_text()) for path in sorted(self.path.glob(".benchmarks/*/*.json"))]
 
 
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.end()
+
+
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    return Project(pytester, monkeypatch)
+def project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Project]:
+    project = Project(pytester, monkeypatch, request)
+    yield project
+    for session in project.sessions:
+        session.kill()
+
+
+@pytest.fixture
+def night(project: Project) -> Night:
+    return Night(project)
