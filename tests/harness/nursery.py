@@ -1,4 +1,4 @@
-"""Sessions in processes of their own, forked from one that has imported pytest and the suite already.
+"""Sessions and commands in processes of their own, forked from one that has imported pytest and the suite already.
 
 A session that is killed or interrupted must be a process. To start one anew takes a second, most of it for imports; a
 fork takes none of it.
@@ -50,8 +50,8 @@ def run(request):
     if request["terminal"]:
         standard = [os.open(request["terminal"], os.O_RDWR)] * 3
     else:
-        words = os.open(request["files"] + "/words", os.O_WRONLY | os.O_CREAT)
-        standard = [os.open(os.devnull, os.O_RDONLY), words, words]
+        standard = [os.open(os.devnull, os.O_RDONLY)]
+        standard += [os.open(f"{request['files']}/{name}", os.O_WRONLY | os.O_CREAT) for name in ("out", "errors")]
     for place, descriptor in enumerate(standard):
         os.dup2(descriptor, place)
     for descriptor in set(standard):
@@ -60,8 +60,10 @@ def run(request):
     os.environ.clear()
     os.environ.update(request["environ"])
     sys.path.insert(0, request["folder"])
-    sys.argv = ["pytest", *request["arguments"]]
-    sys.exit(pytest.console_main())
+    sys.argv = [request["program"], *request["arguments"]]
+    if request["program"] == "pytest":
+        sys.exit(pytest.console_main())
+    sys.exit(import_module(request["program"] + ".__main__").main())
 
 print("ready", flush=True)
 children = []
@@ -77,7 +79,7 @@ for child in children:
 
 @dataclass(frozen=True)
 class Session:
-    """A session of pytest in a process of its own, and the files in which it is described."""
+    """A session of pytest, or a command, in a process of its own, and the files in which it is described."""
 
     folder: Path
 
@@ -92,8 +94,19 @@ class Session:
         return int(path.read_text()) if path.exists() else None
 
     @property
+    def out(self) -> str:
+        return self._read("out")
+
+    @property
+    def errors(self) -> str:
+        return self._read("errors")
+
+    @property
     def said(self) -> str:
-        path = self.folder / "words"
+        return self.out + self.errors
+
+    def _read(self, name: str) -> str:
+        path = self.folder / name
         return path.read_text() if path.exists() else ""
 
     def until(self, true: Callable[[], object]) -> None:
@@ -119,7 +132,7 @@ class Session:
 
 
 class Nursery:
-    """The process that forks sessions. Each of them is ended by whoever begins it."""
+    """The process that forks them. Each of them is ended by whoever begins it."""
 
     def __init__(self, folder: Path) -> None:
         """folder: an empty one."""
@@ -136,10 +149,13 @@ class Nursery:
             said.append(self.process.stdout.readline())
             assert said[-1], "".join(said)
 
-    def begin(self, folder: Path, *arguments: str, terminal: str | None = None, **environ: str) -> Session:
+    def begin(
+        self, folder: Path, *arguments: str, program: str = "pytest", terminal: str | None = None, **environ: str
+    ) -> Session:
         """Begin a session in a folder, as `pytest ARGUMENTS` typed there.
 
         Args:
+            program: pytest, or a package that has commands.
             terminal: the path of a terminal that it controls; without one, its words go into a file.
             environ: variables beside those of this process.
         """
@@ -149,6 +165,7 @@ class Nursery:
         request = {
             "files": str(session.folder),
             "folder": str(folder),
+            "program": program,
             "arguments": arguments,
             "terminal": terminal,
             "environ": {**os.environ, **environ},
