@@ -6,6 +6,7 @@ The program stands in for a training.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -124,6 +125,13 @@ class Project:
         if enabled:
             self.write("site/site.yaml", f"enabled: [{name}]\n")
 
+    def on_slurm(self, work: Path, keys: str = "", partition: str = "standard") -> None:
+        """The platform `mine`: a partition of the test's Slurm."""
+        keys += f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\n"
+        keys += f"slurm: {{account: z19, partition: {partition}}}\n"
+        self.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
+        self.write("site/site.yaml", "enabled: [mine]\n")
+
     def pytest(self, *args: str) -> pytest.RunResult:
         """In this process, which saves starting another."""
         return self.pytester.runpytest_inprocess(*args)
@@ -132,10 +140,10 @@ class Project:
         """In a process of its own, for what pytest itself does at its very end."""
         return self.pytester.runpytest_subprocess(*args, timeout=180)
 
-    def begin(self, *args: str, **more: Any) -> Session:
+    def begin(self, *args: str, folder: Path | None = None, **more: Any) -> Session:
         """A session in a process of its own, which can be killed; for `more` see `Nursery.begin`."""
         nursery: Nursery = self._request.getfixturevalue("nursery")
-        self.sessions.append(nursery.begin(self.path, *args, **more))
+        self.sessions.append(nursery.begin(folder or self.path, *args, **more))
         return self.sessions[-1]
 
     def killed(self, when: Callable[[], object], *args: str, **more: Any) -> Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,10 +27,14 @@ class Night:
         for name, words in {"a": [], "b": [f"gate={self.marks}/gate"], "c": []}.items():
             project.job_test(f"marks={self.marks}/{name}", *words, name=f"test_{name}.py")
 
-    def imports(self, program: str, *args: str, **more: Any) -> Session:
-        """A session with something in its way: the text of a plugin."""
+    def plugin(self, program: str) -> tuple[str, str]:
+        """The words by which a session loads this plugin."""
         self.project.write("in_its_way.py", program)
-        return self.project.begin(*args, "-p", "in_its_way", **more)
+        return ("-p", "in_its_way")
+
+    def imports(self, program: str, *args: str) -> Session:
+        """A session with something in its way: the text of a plugin."""
+        return self.project.begin(*args, *self.plugin(program))
 
     def killed(self, *args: str, taken: int = 0) -> None:
         """Once the first test has its result and the second runs, and so many sessions were gone on with. The third

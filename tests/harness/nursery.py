@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Reads one line of JSON for each session. A process between them waits for the session and notes its exit status.
 NURSERY = """
-import json, os, pkgutil, sys
+import json, os, pkgutil, runpy, sys
 from importlib import import_module
 import pytest
 
@@ -60,10 +60,9 @@ def run(request):
     os.environ.clear()
     os.environ.update(request["environ"])
     sys.path.insert(0, request["folder"])
-    sys.argv = [request["program"], *request["arguments"]]
-    if request["program"] == "pytest":
-        sys.exit(pytest.console_main())
-    sys.exit(import_module(request["program"] + ".__main__").main())
+    sys.argv[1:] = request["arguments"]
+    runpy.run_module(request["program"], run_name="__main__", alter_sys=True)
+    sys.exit()
 
 print("ready", flush=True)
 children = []
@@ -150,13 +149,20 @@ class Nursery:
             assert said[-1], "".join(said)
 
     def begin(
-        self, folder: Path, *arguments: str, program: str = "pytest", terminal: str | None = None, **environ: str
+        self,
+        folder: Path,
+        *arguments: str,
+        program: str = "pytest",
+        terminal: str | None = None,
+        without: str = "nothing",
+        **environ: str,
     ) -> Session:
         """Begin a session in a folder, as `pytest ARGUMENTS` typed there.
 
         Args:
             program: pytest, or a package that has commands.
             terminal: the path of a terminal that it controls; without one, its words go into a file.
+            without: what begins with this is none of its variables.
             environ: variables beside those of this process.
         """
         self.count += 1
@@ -168,7 +174,7 @@ class Nursery:
             "program": program,
             "arguments": arguments,
             "terminal": terminal,
-            "environ": {**os.environ, **environ},
+            "environ": {name: value for name, value in os.environ.items() if not name.startswith(without)} | environ,
         }
         assert self.process.stdin is not None
         print(json.dumps(request), file=self.process.stdin, flush=True)

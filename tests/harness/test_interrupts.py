@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
 import signal
-import time
-from collections.abc import Callable
 
 import pytest
 
 from platforms.rundir import session_history
 from tests.harness.night import KILL, Night
-from tests.waiting import PATIENCE_S
+from tests.harness.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -79,46 +74,12 @@ Journal.end, LocalScheduler.submit = ended, slow
 # --- a terminal ------------------------------------------------------------------------------------------------------
 
 
-class Terminal:
-    """A session in a real one."""
-
-    def __init__(self, night: Night, *args: str, program: str = "", **environ: str) -> None:
-        self.file, theirs = pty.openpty()
-        self.session = night.imports(program, *args, terminal=os.ttyname(theirs), **environ)
-        os.close(theirs)
-        self.said = b""
-
-    def types(self, key: bytes) -> None:
-        os.write(self.file, key)
-
-    def until(self, true: Callable[[], object]) -> None:
-        """Reading meanwhile: a terminal takes a few screens, and who writes more stands still until somebody reads."""
-        end = time.monotonic() + PATIENCE_S
-        while not true():
-            assert time.monotonic() < end, self.said.decode()
-            if select.select([self.file], [], [], 0.02)[0]:
-                self.read()
-
-    def read(self) -> bool:
-        try:
-            chunk = os.read(self.file, 65536)
-        except OSError:
-            return False
-        self.said += chunk
-        return bool(chunk)
-
-    def ends(self) -> int:
-        while self.read():
-            pass
-        return self.session.ends()
-
-
 def test_ctrl_c_at_a_terminal(night: Night) -> None:
-    terminal = Terminal(night, "-m", "cluster")
+    terminal = Terminal(night.project, "-m", "cluster")
     terminal.until(night.is_under_way)
     terminal.types(b"\x03")
     assert terminal.ends() == pytest.ExitCode.INTERRUPTED
-    assert re.search(rb"cancelling [123] unfinished job", terminal.said)  # of one that has ended all is written first
+    assert re.search(r"cancelling [123] unfinished job", terminal.said)  # of one that has ended all is written first
     assert not (night.marks / "b/ended").exists()
     result = night.project.pytest("--resume")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -129,13 +90,13 @@ def test_ctrl_c_twice_says_what_may_be_left(night: Night) -> None:
     """A scheduler that takes its time to cancel, as one far away does."""
     program = "import pathlib, time\nfrom platforms.schedulers.local import LocalScheduler\n"
     program += "LocalScheduler.cancel = lambda self, jobs: (pathlib.Path('begun').touch(), time.sleep(600))\n"
-    terminal = Terminal(night, "-m", "cluster", "--run-id=17", program=program)
+    terminal = Terminal(night.project, "-m", "cluster", "--run-id=17", *night.plugin(program))
     terminal.until(night.is_under_way)
     terminal.types(b"\x03")
-    terminal.until(lambda: b"cancelling" in terminal.said and (night.path / "begun").exists())
+    terminal.until(lambda: "cancelling" in terminal.said and (night.path / "begun").exists())
     terminal.types(b"\x03")
     assert terminal.ends() == pytest.ExitCode.INTERRUPTED
-    said = terminal.said.decode()
+    said = terminal.said
     assert "interrupted while its jobs were cancelled; these may still run" in said
     assert re.search(r"it-1x2gpu-k\w{7} on cluster: (submitted|queued|running)", said), said  # as it was last seen
     assert re.search(r"kill \d+  # ends the whole job", said), said
@@ -143,9 +104,9 @@ def test_ctrl_c_twice_says_what_may_be_left(night: Night) -> None:
 
 
 def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
-    terminal = Terminal(night, "-m", "cluster")
+    terminal = Terminal(night.project, "-m", "cluster")
     terminal.until(night.is_under_way)
-    os.close(terminal.file)
+    terminal.close()
     terminal.session.ends()
     night.is_left()
     night.goes_on()
@@ -155,10 +116,10 @@ def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
 def test_a_hangup_before_the_terminal_refuses_a_line(night: Night) -> None:
     """Then pytest itself meets a terminal that has gone, when it reports the end. A dumb one has no live block, which
     would be erased, and so refused, before that."""
-    terminal = Terminal(night, "-m", "cluster", TERM="dumb")
+    terminal = Terminal(night.project, "-m", "cluster", TERM="dumb")
     terminal.until(night.is_under_way)
     terminal.session.send(signal.SIGSTOP)
-    os.close(terminal.file)
+    terminal.close()
     terminal.session.send(signal.SIGHUP)
     terminal.session.send(signal.SIGCONT)
     terminal.session.ends()
@@ -174,9 +135,9 @@ def test_a_hangup_after_the_terminal_refused_a_line(night: Night) -> None:
     """
     program = "import os, signal, pytest\n\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
     program += "@pytest.hookimpl(tryfirst=True)\ndef pytest_sessionfinish():\n    os.kill(os.getpid(), signal.SIGHUP)\n"
-    terminal = Terminal(night, "-m", "cluster", program=program)
+    terminal = Terminal(night.project, "-m", "cluster", *night.plugin(program))
     terminal.until(night.is_under_way)
-    os.close(terminal.file)
+    terminal.close()
     terminal.session.ends()
     night.is_left()
     night.goes_on()

@@ -17,6 +17,7 @@ from tests.fake_kubernetes.controllers.custom_jobs import JOB_SET, PYTORCH_JOB
 from tests.harness.nursery import Session
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 IMAGE = "bench.local/python:3.11"
@@ -152,7 +153,6 @@ def test_function(run, num_gpus):
 @pytest.mark.parametrize(
     ("kind", "group", "version", "shape", "nodes"),
     [
-        ("PyTorchJob", "kubeflow.org", "v1", PYTORCH_JOB, 1),
         ("PyTorchJob", "kubeflow.org", "v1", PYTORCH_JOB, 2),
         ("JobSet", "jobset.x-k8s.io", "v1alpha2", JOB_SET, 2),
     ],
@@ -306,15 +306,6 @@ def test_long(run):
 """
     )
     return gate / "open"
-
-
-def test_the_same_run_id_finds_the_job_again(cloud: Cloud) -> None:
-    gate = waiting(cloud)
-    cloud.killed_while_running("--run-id=mine")
-    gate.touch()
-    cloud.passes(1, "--run-id=mine")
-    assert len(cloud.created("jobs")) == 1
-    assert not cloud.pods()
 
 
 def test_a_session_killed_before_it_knew_of_its_job_makes_no_second_one(cloud: Cloud) -> None:
