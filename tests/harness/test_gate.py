@@ -27,6 +27,7 @@ from tests.harness.conftest import Project
 DAY_S = 86_400.0
 pytestmark = pytest.mark.slow
 NOISE = (0.4, -0.7, 0.1, 0.9, -0.3, -0.9, 0.6, 0.2, -0.5, 0.8, -0.1, -0.8, 0.3, 0.7, -0.4, 0.5, -0.2, -0.6, 0.0, 1.0)
+TEMPLATES: dict[str, list[Envelope]] = {}
 CALM = [100 + noise for noise in NOISE]  # twenty nights at 100 +- 1 %
 RATE = """
 import os, pytest
@@ -70,12 +71,16 @@ class RateSeries:
         return [entry for entry in self.entries() if entry.trial.role is Role.MEASURE][-1]
 
     def template(self) -> list[Envelope]:
-        """The entries of a real session, which are in no history that is judged."""
-        folder = self.project.path / "template"
-        if not folder.exists():
+        """The entries of a real session, which are in no history that is judged. Equal tests share one."""
+        path = self.project.path
+        files = [*path.glob("test_*.py"), *path.glob("site/platforms/*.yaml")]
+        tests = "".join(file.read_text() for file in sorted(files))
+        if tests not in TEMPLATES:
+            folder = path / "template"
             folder.mkdir()
             self.run(f"--history={folder}", "--gate=off", "-q")
-        return reader.read(folder)
+            TEMPLATES[tests] = reader.read(folder)
+        return TEMPLATES[tests]
 
     def past(self, values: Sequence[float], until: int = 1, **changes: Any) -> None:
         """Write nights of all tests: copies of a real run with other values, the last one `until` nights ago."""

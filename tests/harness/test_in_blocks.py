@@ -243,9 +243,7 @@ LATENCY = """
 import pytest
 from platforms.results import numbers
 
-PROGRAM = "import os; print('latency:', 5 * float(os.environ.get('SLOWER', 1)))"
-
-@pytest.mark.workload(command=["{python}", "-c", PROGRAM])
+@pytest.mark.workload(command=["sh", "-c", 'if [ "$SLOWER" ]; then echo latency: 5.5; else echo latency: 5.0; fi'])
 def test_rate(run, record):
     latency, = numbers(run.log, r"latency: (.+)")
     record(run, metrics={"latency": (latency, "us", "lower")})

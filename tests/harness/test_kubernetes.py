@@ -182,6 +182,7 @@ def test_own(run):
     until(lambda: not cloud.pods())
 
 
+@pytest.mark.nightly("harness/spec.py", "k8s_templates", "platforms/schedulers/kubernetes/manifest")
 def test_a_command_of_one_rank_is_started_on_every_node_of_the_layout(cloud: Cloud) -> None:
     roomy = CLOUD.replace("1x1", "1x1, 1x4, 2x2").replace("cpu: 100m, memory: 64Mi", "cpu: 500m, memory: 1Gi")
     cloud.platform(roomy + "poll_s: 0.5\nmax_running: 1\n")
@@ -384,7 +385,7 @@ def test_runs_of_a_comparison_that_may_share_a_node_follow_each_other(cloud: Clo
 
     def look() -> None:
         nonlocal most
-        while not stopped.wait(0.02):
+        while not stopped.wait(0.05):
             running = [job for job in cloud.kube.store.list("jobs")[0] if not job.get("status", {}).get("succeeded")]
             most = max(most, len(running))
 

@@ -44,6 +44,7 @@ def test_workload_failures_are_failed_with_the_last_lines(project):
 
 
 COMPILES_NOT = """
+import sys
 sys.path.insert(0, {root!r})
 from models.meter import Meter, Solo, Wire
 
