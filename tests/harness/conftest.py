@@ -90,9 +90,6 @@ STRICT = "    error\n    default::pytest_benchmark.logger.PytestBenchmarkWarning
 class Project:
     """A folder with its own pytest.ini, site/ and tests, run by a pytest of its own."""
 
-    shipped = len(list((ROOT / "platforms").glob("*.yaml"))) - 1
-    """How many platforms come with the suite beside `local`: a test with a command has a case on each of them."""
-
     def __init__(
         self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     ) -> None:

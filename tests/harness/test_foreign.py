@@ -134,29 +134,15 @@ def test_a_command_that_uses_one_node_of_two_is_no_result_of_two(training: Proje
     assert run_of(training, "1x2")["problems"] == []
 
 
-WITHOUT_LAUNCHER = DOCUMENTED.replace('command=["{python}", "{root}/train.py"], launcher="torchrun"', ALL_ON_ONE_NODE)
-
-
 def test_without_a_launcher_several_nodes_are_refused_and_other_jobs_are_shown(training: Project) -> None:
     on(training, "slurm", LAYOUTS, "work_dir: /work/me\nslurm: {account: z19}\n")
-    training.write("test_mine.py", WITHOUT_LAUNCHER)
+    mark = 'command=["{python}", "{root}/train.py"], launcher="torchrun"'
+    training.write("test_mine.py", DOCUMENTED.replace(mark, ALL_ON_ONE_NODE))
     result = training.pytest("--platform", "mine", "--dry-run")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*2x2cpu* has 2 nodes, and nothing starts the command on all of them. Write launch*"])
     result.stdout.fnmatch_lines(["*2 jobs rendered, none submitted*"])
     assert not training.jobs()
-
-
-@AT_NIGHT
-@pytest.mark.real_slurm
-def test_without_a_launcher_several_nodes_are_an_error_of_that_test_alone(
-    training: Project, through_slurm: str
-) -> None:
-    on(training, "slurm", LAYOUTS, through_slurm)
-    training.write("test_mine.py", WITHOUT_LAUNCHER)
-    result = training.pytest("--platform", "mine")
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*2x2cpu* has 2 nodes, and nothing starts the command on all of them. Write launch*"])
 
 
 @pytest.mark.parametrize(

@@ -293,17 +293,6 @@ def test_runs_from_before_the_history_owe_nothing(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_session_writes_that_its_jobs_were_cancelled(project: Project) -> None:
-    project.job_test(f"gate={project.path}/gate", f"marks={project.path}/marks")
-    (project.path / "marks").mkdir()
-    session = project.begin()
-    session.until((project.path / "marks/started").exists)
-    session.send(signal.SIGINT)
-    session.ends()
-    assert states(project) == [(Revision.JOB_ENDED, Outcome.ERROR, False)]
-
-
-@pytest.mark.slow
 def test_a_job_that_an_ended_session_never_submitted_has_not_failed(project: Project) -> None:
     project.job_test(f"gate={project.path}/gate", f"marks={project.path}/marks")
     project.job_test(name="test_second.py")  # it waits until the first one ends

@@ -281,15 +281,6 @@ def test_a_comparison_goes_on_after_its_session_was_killed(project: Project) -> 
 
 
 @pytest.mark.slow
-def test_the_same_twice_is_no_difference(project: Project) -> None:
-    project.platform("here", STACKS)
-    project.job_test("seconds=4,4")
-    result = project.pytest("--platform=here", "--ab=stack=old,same", "--blocks=2")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*same against old: no difference larger than 0.2 % in 2 blocks on *: +0.0 % *"])
-
-
-@pytest.mark.slow
 def test_a_program_that_measures_by_itself_is_compared(project: Project) -> None:
     project.platform("here", STACKS)
     project.write("test_rate.py", LATENCY)
@@ -318,6 +309,7 @@ def test_stacks_that_are_not_there_are_refused_at_once(project: Project, words: 
     assert project.jobs() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stack", "message"),
     [

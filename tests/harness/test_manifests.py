@@ -259,10 +259,3 @@ def test_a_machine_without_a_scheduler_has_nothing_to_say(project):
     result = project.pytest("--dry-run=server")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["local has nothing against it"])
-
-
-def test_another_word_is_a_mistake(project):
-    project.job_test()
-    result = project.pytest("--dry-run=servr")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--dry-run*"])

@@ -86,13 +86,6 @@ def test_the_first_lines_of_a_compilers_message_are_shown_and_where_the_rest_is(
     assert json.loads(path.read_text())["said"][0] == "loc(call0): illegal"
 
 
-def test_a_log_that_was_cut_off_is_failed(project):
-    project.job_test("cut=1")
-    result = project.pytest()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*hpcml_end*"])
-
-
 def test_time_limit_is_failed(project):
     project.job_test("sleep=60")
     path = project.path / "test_mine.py"
@@ -186,17 +179,6 @@ def test_pending_does_not_hide_a_failure(project):
     assert result.ret == 1
     for pid_file in project.path.glob("runs/tonight/test_b*/pid"):
         cancel(pid_file)
-
-
-def test_the_same_run_id_finds_the_unfinished_job_again(project, seen):
-    marks = project.path / "marks"
-    marks.mkdir()
-    project.job_test(f"gate={marks}/gate", f"marks={marks}")
-    assert project.pytest("--wait", "1s", "--run-id", "tonight").ret == 75
-    (marks / "gate").touch()
-    project.pytest("--run-id", "tonight").assert_outcomes(passed=1)
-    assert (marks / "started").read_text() == "x"  # one submission, two sessions
-    assert (marks / "ended").read_text() == "x"
 
 
 def test_exit_first_cancels_the_others(project):

@@ -213,16 +213,6 @@ def test_metrics_of_a_tests_own_need_no_seconds_per_sample(project, metrics, hea
     assert bench["stats"][stat] == pytest.approx(812.5 if stat == "ops" else 1.25)
 
 
-def test_metrics_stand_beside_seconds_per_sample(project):
-    project.job_test("seconds=2,2")
-    path = project.path / "test_mine.py"
-    path.write_text(path.read_text().replace("record(run)", 'record(run, metrics={"loss": (0.5, "nats", "lower")})'))
-    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
-    (bench,) = project.saved()[0]["benchmarks"]
-    assert bench["stats"]["ops"] == pytest.approx(50)
-    assert bench["extra_info"]["metrics"] == {"loss": {"value": 0.5, "unit": "nats", "better": "lower"}}
-
-
 TWICE = """
 import pytest
 

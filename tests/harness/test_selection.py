@@ -68,16 +68,6 @@ def test_own_parameters_follow_and_override_options(project):
     assert "--size full" not in shown
 
 
-def test_a_fault_among_a_tests_parameters_reaches_the_job(project):
-    project.write(
-        "test_own.py",
-        BENCHMARK.replace("@pytest", "@pytest.mark.parametrize('inject_copy_s', [0.25])\n@pytest").replace(
-            "(run,", "(inject_copy_s, run,"
-        ),
-    )
-    assert "--inject-copy-s 0.25" in project.pytest("--dry-run", "--configuration", "tuned").stdout.str()
-
-
 def test_a_mistyped_mark_is_an_error(project):
     project.job_test()
     project.platform("l40s")
@@ -377,6 +367,7 @@ def test_a_benchmark_that_does_not_exist_is_one_sentence(project):
     assert project.jobs() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("in_mark", "in_file"), [(", arguments=['--sed', '7']", ""), ("", "arguments: [--sed, '7']\n")]
 )
@@ -391,6 +382,7 @@ def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_qu
     assert project.jobs() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "words", "said"),
     [
@@ -427,24 +419,16 @@ configurations: [tuned]
 """
 
 
-@pytest.mark.parametrize(
-    ("unsupported", "words", "others"),
-    [
-        ("", [], ""),
-        (
-            "unsupported: {resnet50: {reason: no pipeline, source: a paper}}",
-            ["--try-unsupported"],
-            ". Without --try-unsupported it is skipped, and the others run",
-        ),
-    ],
-)
-def test_a_net_that_cannot_be_cut_for_so_many_ipus_is_refused_before_a_job_waits(project, unsupported, words, others):
+@pytest.mark.slow
+def test_a_net_that_cannot_be_cut_for_so_many_ipus_is_refused_before_a_job_waits(project):
     project.write("test_mine.py", BENCHMARK_TEST % "")
-    project.write("site/platforms/here.yaml", IPUS % (4, 4, unsupported))
+    known = "unsupported: {resnet50: {reason: no pipeline, source: a paper}}"
+    project.write("site/platforms/here.yaml", IPUS % (4, 4, known))
     project.write("site/site.yaml", "enabled: [here]\n")
-    run = project.pytest("--platform=here", "--size=smoke", *words)
+    run = project.pytest("--platform=here", "--size=smoke", "--try-unsupported")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    run.stderr.fnmatch_lines([f"*it is not known where to cut resnet50 for 4 IPUs*Nothing was submitted{others}"])
+    others = "Without --try-unsupported it is skipped, and the others run"
+    run.stderr.fnmatch_lines([f"*it is not known where to cut resnet50 for 4 IPUs*Nothing was submitted. {others}*"])
     assert project.jobs() == []
     project.write("site/platforms/here.yaml", IPUS % (2, 2, ""))
     project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 job rendered*"])
