@@ -285,6 +285,7 @@ def test_a_mass_event_goes_on_with_the_same_two_confirmations_after_a_kill(
     assert len(confirmations(series)) == 2
 
 
+@pytest.mark.nightly("harness/confirmations.py", "reporting/gate")
 def test_three_of_eleven_suspects_are_each_confirmed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     series = ManySeries(project, monkeypatch, slow=3, usual=8)
     write_wire(project, "slow", 2.4)

@@ -30,7 +30,6 @@ print("rate:", rates[number])
 '''
 
 @pytest.mark.workload(command=["{python}", "-c", PROGRAM, "{root}/counter"])
-@pytest.mark.slow
 def test_rate(run, record):
     rate, = numbers(run.log, r"rate: (.+)")
     assert rate < 200
@@ -43,7 +42,6 @@ import pytest
 from platforms.results import numbers
 
 @pytest.mark.workload(command=["echo", "rate: 100"])
-@pytest.mark.slow
 def test_rate(run, record):
     rate, = numbers(run.log, r"rate: (.+)")
     record(run, metrics={"rate": (rate, "GB/s", "higher")})
