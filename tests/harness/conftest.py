@@ -6,11 +6,29 @@ The program stands in for a training.
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
 
 import pytest
 
+import harness
+import reporting
+from tests.harness.night import Night
+from tests.harness.nursery import Nursery, Session
+
 ROOT = Path(__file__).resolve().parents[2]
+
+# A test's pytester forgets in the end what was imported meanwhile, and half of the time of a session in this process
+# would go into importing it again.
+KEPT = [
+    import_module(name)
+    for package in (harness, reporting)
+    for _, name, _ in walk_packages(package.__path__, f"{package.__name__}.")
+]
 
 # ruff: noqa: E501
 # Stands in for a training: it writes the wire (docs/wire.md) with the seconds it is told, and ends as it is told.
@@ -72,11 +90,11 @@ STRICT = "    error\n    default::pytest_benchmark.logger.PytestBenchmarkWarning
 class Project:
     """A folder with its own pytest.ini, site/ and tests, run by a pytest of its own."""
 
-    shipped = len(list((ROOT / "platforms").glob("*.yaml"))) - 1
-    """How many platforms come with the suite beside `local`: a test with a command has a case on each of them."""
-
-    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pytester = pytester
+    def __init__(
+        self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    ) -> None:
+        self.pytester, self.sessions = pytester, []
+        self._request = request
         self.path = pytester.path
         monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(self.path / "lock"))
         monkeypatch.delenv("HPC_ML_BENCH_SITE", raising=False)
@@ -104,6 +122,13 @@ class Project:
         if enabled:
             self.write("site/site.yaml", f"enabled: [{name}]\n")
 
+    def on_slurm(self, work: Path, keys: str = "", partition: str = "standard") -> None:
+        """The platform `mine`: a partition of the test's Slurm."""
+        keys += f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\n"
+        keys += f"slurm: {{account: z19, partition: {partition}}}\n"
+        self.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
+        self.write("site/site.yaml", "enabled: [mine]\n")
+
     def pytest(self, *args: str) -> pytest.RunResult:
         """In this process, which saves starting another."""
         return self.pytester.runpytest_inprocess(*args)
@@ -111,6 +136,19 @@ class Project:
     def pytest_process(self, *args: str) -> pytest.RunResult:
         """In a process of its own, for what pytest itself does at its very end."""
         return self.pytester.runpytest_subprocess(*args, timeout=180)
+
+    def begin(self, *args: str, folder: Path | None = None, **more: Any) -> Session:
+        """A session in a process of its own, which can be killed; for `more` see `Nursery.begin`."""
+        nursery: Nursery = self._request.getfixturevalue("nursery")
+        self.sessions.append(nursery.begin(folder or self.path, *args, **more))
+        return self.sessions[-1]
+
+    def killed(self, when: Callable[[], object], *args: str, **more: Any) -> Session:
+        """A session that is killed as soon as this is true."""
+        session = self.begin(*args, **more)
+        session.until(when)
+        session.kill()
+        return session
 
     def jobs(self) -> list[str]:
         """Names of the tests' folders under runs/latest: what was submitted."""
@@ -121,6 +159,23 @@ class Project:
         return [json.loads(path.read_text()) for path in sorted(self.path.glob(".benchmarks/*/*.json"))]
 
 
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.end()
+
+
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    return Project(pytester, monkeypatch)
+def project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Project]:
+    project = Project(pytester, monkeypatch, request)
+    yield project
+    for session in project.sessions:
+        session.kill()
+
+
+@pytest.fixture
+def night(project: Project) -> Night:
+    return Night(project)

@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
-import sys
+import struct
+import termios
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-PATIENCE_S = 60.0
+from tests.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from tests.harness.conftest import Project
 
 
 class Terminal:
-    """A session in a real one, `columns` wide."""
+    """A session in a real one, `columns` wide. Its bytes are read while something is waited for."""
 
-    def __init__(self, folder: Path, columns: int, *words: str) -> None:
-        self.pid, self.file = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            os.environ |= {"COLUMNS": str(columns), "LINES": "40", "TERM": "xterm"}
-            os.execv(sys.executable, [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words])
+    def __init__(self, project: Project, *words: str, columns: int = 80, **environ: Any) -> None:
+        self.file, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
+        environ = {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "40"} | environ
+        self.session = project.begin(*words, terminal=os.ttyname(theirs), **environ)
+        os.close(theirs)
         self.said = ""
-        self.sent = ""  # all of it, since the beginning
 
-    def until(self, words: str) -> None:
-        """It says so, after all that it was waited for before."""
+    def types(self, key: bytes) -> None:
+        os.write(self.file, key)
+
+    def until(self, true: Callable[[], object]) -> None:
+        """Reading meanwhile: a terminal takes a few screens, and who writes more stands still until somebody reads."""
         end = time.monotonic() + PATIENCE_S
-        while not (found := re.search(words, self.said)):
+        while not true():
             assert time.monotonic() < end, self.said
-            assert self._read(end), self.said
-        self.said = self.said[found.end() :]
+            if select.select([self.file], [], [], 0.02)[0]:
+                self._read()
 
     def ends(self) -> int:
-        while self._read(time.monotonic() + PATIENCE_S):
+        while self._read():
             pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.session.ends()
 
-    def _read(self, end_s: float) -> bool:
-        try:
-            ready, _, _ = select.select([self.file], [], [], max(0.0, end_s - time.monotonic()))
-            chunk = os.read(self.file, 65536) if ready else b""
-        except OSError:  # the other end is closed
-            return False
-        text = chunk.decode(errors="replace")
-        self.said += text
-        self.sent += text
+    def close(self) -> None:
+        os.close(self.file)
+
+    def _read(self) -> bool:
+        chunk = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            chunk = os.read(self.file, 65536)
+        self.said += chunk.decode(errors="replace")
         return bool(chunk)
 
 

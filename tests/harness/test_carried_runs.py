@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from reporting.__main__ import main
 from reporting.history import reader
 from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
+from tests.harness.nursery import Session
 from tests.programs import require
 from tests.waiting import until
 
@@ -37,7 +37,7 @@ class Clones:
     """The clone that submits, and where its branch is."""
 
     def __init__(self, project: Project, tmp_path: Path) -> None:
-        self.first = project.path
+        self.project, self.first = project, project.path
         self.marks = tmp_path / "marks"
         self.marks.mkdir()
         self.server = tmp_path / "server.git"
@@ -53,9 +53,11 @@ class Clones:
         shutil.copytree(self.first, path, ignore=shutil.ignore_patterns("runs", "history", ".benchmarks", "*cache*"))
         return path
 
-    def pytest(self, clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", *words]
-        return subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=180, check=False)
+    def pytest(self, clone: Path, *words: str) -> Session:
+        """A session that has ended."""
+        session = self.project.begin(*words, folder=clone)
+        session.ends()
+        return session
 
     def reporting(self, word: str, clone: Path) -> int:
         places = [f"--remote={self.server}", f"--site={clone / 'site'}", f"--runs-dir={clone / 'runs'}"]
@@ -72,6 +74,9 @@ class Clones:
         return [len(path.read_text().split()) if path.exists() else 0 for path in paths]
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -84,10 +89,7 @@ def is_open(clone: Path) -> bool:
 @pytest.fixture
 def clones(project: Project, slurm: Cluster, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Clones:
     """Their platform `mine` is a partition of Slurm."""
-    work = tmp_path_factory.mktemp("work")
-    keys = f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19, partition: standard}}\n"
-    project.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
-    project.write("site/site.yaml", "enabled: [mine]\n")
+    project.on_slurm(tmp_path_factory.mktemp("work"))
     return Clones(project, tmp_path)
 
 
@@ -97,7 +99,7 @@ def test_another_clone_goes_on_with_the_jobs_and_submits_nothing(
 ) -> None:
     first = clones.first
     submitted = clones.pytest(first, "--platform=mine", f"--run-id={RUN}", "--wait=0")
-    assert submitted.returncode == EXIT_PENDING, submitted.stdout
+    assert submitted.status == EXIT_PENDING, submitted.said
     assert clones.reporting("push", first) == 0
     assert f"1 unfinished run ({RUN})" in capsys.readouterr().out
     shutil.move(first / "runs" / RUN, first / "runs-as-they-were")
@@ -111,16 +113,16 @@ def test_another_clone_goes_on_with_the_jobs_and_submits_nothing(
     clones.open_gate(["a"])
     until(lambda: len(queued()) == 1)
     early = clones.pytest(second, "--resume", "--wait=0")
-    assert early.returncode == EXIT_PENDING, early.stdout
+    assert early.status == EXIT_PENDING, early.said
     assert clones.reporting("push", second) == 0
 
     third = clones.another("third")
     assert clones.reporting("pull", third) == 0
     clones.open_gate()
     ended = clones.pytest(third, "--resume")
-    assert ended.returncode == 0, ended.stdout
-    assert "the jobs of 2 of 2 tests were begun before" in ended.stdout
-    assert "2 passed" in ended.stdout
+    assert ended.status == 0, ended.said
+    assert "the jobs of 2 of 2 tests were begun before" in ended.out
+    assert "2 passed" in ended.out
     assert clones.started() == [1, 1]
     assert not (first / "site/history").exists()  # each clone writes its own
     capsys.readouterr()
@@ -134,7 +136,7 @@ def test_another_clone_goes_on_with_the_jobs_and_submits_nothing(
     clones.reporting("pull", first)
     assert not is_open(first)
     again = clones.pytest(first, f"--resume={RUN}")
-    assert f"run {RUN} has ended" in again.stderr + again.stdout
+    assert f"run {RUN} has ended" in again.said
     assert [(run.outcome, run.sane) for run in reader.read(first / "site/history")] == [("passed", True)] * 2
     words = ["git", "-C", str(clones.server), "ls-tree", "-r", "--name-only", "bench-history"]
     left = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
@@ -152,17 +154,15 @@ def test_jobs_of_this_machine_and_living_sessions_are_not_carried(
 ) -> None:
     project.platform("here", "max_running: 2\n")
     clones = Clones(project, tmp_path)
-    command = [sys.executable, "-m", "pytest", "--platform=here", f"--run-id={RUN}"]
-    with subprocess.Popen([*command], cwd=project.path, stdout=subprocess.DEVNULL) as session:
-        until(lambda: clones.started() == [1, 1])
-        assert clones.reporting("push", project.path) == 0
-        said = capsys.readouterr().out
-        assert f"run {RUN} is not pushed: session " in said
-        session.kill()
+    session = project.begin("--platform=here", f"--run-id={RUN}")
+    session.until(lambda: clones.started() == [1, 1])
+    assert clones.reporting("push", project.path) == 0
+    assert f"run {RUN} is not pushed: session " in capsys.readouterr().out
+    session.kill()
     assert clones.reporting("push", project.path) == 0
     said = capsys.readouterr().out
     assert f"run {RUN} is not pushed: its jobs on here are processes of this machine" in said
     clones.open_gate()
     resumed = clones.pytest(project.path, "--resume")
-    assert "2 passed" in resumed.stdout
+    assert "2 passed" in resumed.out
     assert clones.started() == [1, 1]

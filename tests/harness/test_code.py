@@ -37,6 +37,7 @@ def test_jobs_run_the_archive_of_that_commit(project: Project, head: str, tmp_pa
     assert re.findall(r"models-(\w+)\.pyz\s[\s\\]*train cosmoflow", result.stdout.str()) == [expected, expected]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_commit_itself(project: Project, head: str) -> None:
     project.job_test()
     project.pytest("-m", "local", "--code=HEAD").assert_outcomes(passed=1)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,10 @@ from reporting.__main__ import main
 from reporting.gate.verdict import Kind
 from reporting.history import reader
 from reporting.history.envelope import Envelope
-from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
 from tests.harness.test_gate import CALM, NOISE, RateSeries
-from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 COUNTING = """
 import pytest
@@ -133,12 +134,6 @@ def test_a_node_that_repeats_have_named_is_repeated_only_at_another_loss(series:
     assert (len(series.tonight()), series.last().verdicts["rate"]["kind"]) == (5, "transient")
 
 
-def test_a_run_that_is_normal_costs_no_repeat(series: CountingSeries) -> None:
-    series.tell(99.0)
-    series.run().assert_outcomes(passed=1)
-    assert len(series.tonight()) == 1
-
-
 @pytest.mark.parametrize("words", [["--gate=off"], ["--repeat=2"]])
 def test_nothing_is_confirmed_without_the_gate_or_beside_repeats(series: CountingSeries, words: list[str]) -> None:
     series.tell(89.0, 89.0)
@@ -162,6 +157,18 @@ def test_require_fails_a_suspect(series: CountingSeries) -> None:
     series.run("--gate=require").assert_outcomes(failed=1)
 
 
+def test_a_repeat_that_cannot_be_afforded_leaves_a_suspect(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--platform=mine")
+    project.platform("mine", "time_limit: 1h\n")
+    series = CountingSeries(project, monkeypatch)
+    project.write("site/site.yaml", "enabled: [mine]\nmax_device_hours: 3\n")
+    series.tell(94.0)
+    result = series.run()
+    result.assert_outcomes(passed=1)
+    assert [entry.trial.key for entry in series.tonight()] == [""]
+    result.stdout.fnmatch_lines(["*suspect: -*; confirm-1 has no numbers: max_device_hours does not allow it*"])
+
+
 def test_a_session_that_stops_waiting_for_a_repeat_is_pending(series: CountingSeries) -> None:
     series.tell(94.0, 100.0)
     gate = series.project.write("counter/gate", "")
@@ -178,22 +185,17 @@ def test_a_session_that_stops_waiting_for_a_repeat_is_pending(series: CountingSe
 def test_an_interrupt_during_a_repeat_keeps_what_was_measured(series: CountingSeries) -> None:
     series.tell(94.0, 100.0)
     series.project.write("counter/gate", "")
-    command = [sys.executable, "-m", "pytest", "--run-id=night"]
-    with subprocess.Popen(command, cwd=series.project.path, stdout=subprocess.DEVNULL) as session:
-        until(lambda: (series.project.path / "counter/job-1").exists())
-        session.send_signal(signal.SIGINT)
+    session = series.project.begin("--run-id=night")
+    session.until((series.project.path / "counter/job-1").exists)
+    session.send(signal.SIGINT)
+    session.ends()
     assert [run.metrics["rate"].value for run in series.tonight() if run.sane] == [94.0]
 
 
 def test_a_confirmation_is_found_again_after_its_session_was_killed(series: CountingSeries) -> None:
     series.tell(89.0, 99.5)
     gate = series.project.write("counter/gate", "")
-    command = [sys.executable, "-m", "pytest", "--run-id=night"]
-    with subprocess.Popen(command, cwd=series.project.path, stdout=subprocess.DEVNULL) as session:
-        try:
-            until(lambda: (series.project.path / "counter/job-1").exists())
-        finally:
-            session.kill()
+    series.project.killed((series.project.path / "counter/job-1").exists, "--run-id=night")
     gate.unlink()
     result = series.run("--resume=night")
     result.assert_outcomes(passed=1)
@@ -254,15 +256,13 @@ def confirmations(series: RateSeries) -> list[Envelope]:
     return [entry for entry in series.entries() if entry.trial.role is not Role.MEASURE]
 
 
-def test_a_mass_event_of_sixty_series_costs_two_confirmations(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    series = ManySeries(project, monkeypatch, slow=60)
+def test_a_mass_event_costs_two_confirmations(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    series = ManySeries(project, monkeypatch, slow=12)
     write_wire(project, "slow", 2.4)
     result = series.run("-q")
-    result.assert_outcomes(failed=60)
+    result.assert_outcomes(failed=12)
     assert len(confirmations(series)) == 2
-    said = "60 of 60 tests are slow, and 2 repeats too: it is the platform, not a node"
+    said = "12 of 12 tests are slow, and 2 repeats too: it is the platform, not a node"
     result.stdout.fnmatch_lines([f"On this platform {said}.", "Repeated were test_slow.py::* and *", f"many: {said}"])
 
 
@@ -277,18 +277,15 @@ def test_a_mass_event_goes_on_with_the_same_two_confirmations_after_a_kill(
     script = f"touch {{root}}/begun/$$; {waits}; cat {{root}}/wire-slow"  # from the seventh job on
     path = project.path / "test_slow.py"
     path.write_text(path.read_text().replace('["cat", "{root}/wire-slow"]', f'["sh", "-c", "{script}"]'))
-    command = [sys.executable, "-m", "pytest", "--platform=many", "--run-id=night", "-k", "slow"]
-    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
-        try:
-            until(lambda: len(list(begun.iterdir())) >= 8)
-        finally:
-            session.kill()
+    words = ("--platform=many", "--run-id=night", "-k", "slow")
+    project.killed(lambda: len(list(begun.iterdir())) >= 8, *words)
     project.write("go", "")
     series.project.pytest("--resume=night", "-q").assert_outcomes(failed=6)
     assert len(list(begun.iterdir())) == 8
     assert len(confirmations(series)) == 2
 
 
+@pytest.mark.nightly("harness/confirmations.py", "reporting/gate")
 def test_three_of_eleven_suspects_are_each_confirmed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     series = ManySeries(project, monkeypatch, slow=3, usual=8)
     write_wire(project, "slow", 2.4)
@@ -304,14 +301,14 @@ ON_NODES = """
 import pytest
 from platforms.results import numbers
 
-# The node of the first job is slow; with a second word, all are.
+# The node of the first job is slow.
 PROGRAM = '''
 import os, pathlib, sys
 node = os.environ["SLURMD_NODENAME"]
 first = pathlib.Path(sys.argv[1]) / "slow-node"
 if not (first.parent / "calm").exists():
     if not first.exists(): first.write_text(node)
-    slow = first.read_text() == node or (first.parent / "all-are-slow").exists()
+    slow = first.read_text() == node
 else:
     slow = False
 print("rate:", 95.0 if slow else 100.0)
@@ -327,16 +324,10 @@ def test_triad(run, record):
 class SlurmSeries(RateSeries):
     """A test on a real Slurm whose speed depends on its node."""
 
-    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch, work: str, partition: str) -> None:
+    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch, work: Path) -> None:
         super().__init__(project, monkeypatch)
         project.write("test_triad.py", ON_NODES)
-        keys = (
-            f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19, partition: {partition}}}"
-        )
-        project.write(
-            "site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}\n"
-        )
-        project.write("site/site.yaml", "enabled: [mine]\n")
+        project.on_slurm(work)
         project.write("calm", "")
         self.past(CALM)
         (project.path / "calm").unlink()
@@ -344,36 +335,21 @@ class SlurmSeries(RateSeries):
     def run(self, *words: str, **rates: float) -> pytest.RunResult:
         return self.project.pytest("--platform=mine", *words)
 
-    def slow_node(self) -> str:
-        return (self.project.path / "slow-node").read_text()
-
     def trials(self) -> list[tuple[str, tuple[str, ...]]]:
         tonight = [entry for entry in self.entries() if not entry.key.run_id.startswith("night-")]
         return [(entry.trial.key, entry.nodes) for entry in tonight]
 
 
-@pytest.fixture
-def partition() -> str:
-    return "standard"
-
-
-@pytest.fixture
-def on_slurm(
-    project: Project,
-    monkeypatch: pytest.MonkeyPatch,
-    slurm: Cluster,
-    tmp_path_factory: pytest.TempPathFactory,
-    partition: str,
-) -> SlurmSeries:
-    return SlurmSeries(project, monkeypatch, str(tmp_path_factory.mktemp("work")), partition)
-
-
 @pytest.mark.real_slurm
-def test_a_slow_node_is_named_with_the_command_that_drains_it(on_slurm: SlurmSeries) -> None:
-    result = on_slurm.run()
+@pytest.mark.usefixtures("slurm")
+def test_a_slow_node_is_named_with_the_command_that_drains_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    series = SlurmSeries(project, monkeypatch, tmp_path_factory.mktemp("work"))
+    result = series.run()
     result.assert_outcomes(failed=1)
-    node = on_slurm.slow_node()
-    (_, first), (_, elsewhere), *pinned = on_slurm.trials()
+    node = (project.path / "slow-node").read_text()
+    (_, first), (_, elsewhere), *pinned = series.trials()
     assert first == (node,)
     assert pinned == [("pinned-1", (node,)), ("pinned-2", (node,))]
     assert elsewhere != (node,)
@@ -383,31 +359,3 @@ def test_a_slow_node_is_named_with_the_command_that_drains_it(on_slurm: SlurmSer
             f"  scontrol update nodename={node} state=drain reason='slow: -5.* %'",
         ]
     )
-
-
-@pytest.mark.real_slurm
-def test_a_platform_that_is_slow_is_no_node(on_slurm: SlurmSeries) -> None:
-    on_slurm.project.write("all-are-slow", "")
-    result = on_slurm.run()
-    result.assert_outcomes(failed=1)
-    (_, first), (_, elsewhere) = on_slurm.trials()
-    assert first != elsewhere
-    result.stdout.fnmatch_lines([f"It is slow again, -5.* %, on {elsewhere[0]}, so it is not one slow node."])
-
-
-@pytest.mark.real_slurm
-@pytest.mark.parametrize("partition", ["gpu-mi210"])
-def test_where_there_is_one_node_the_repeat_stands_alone(on_slurm: SlurmSeries) -> None:
-    result = on_slurm.run()
-    result.assert_outcomes(failed=1)
-    assert [nodes for _, nodes in on_slurm.trials() if nodes] == [("mi210n1",), ("mi210n1",)]
-    result.stdout.fnmatch_lines(["It is slow again, -5.* %, in a repeat on mi210n1. There was no other node for it*"])
-
-
-@pytest.mark.real_slurm
-def test_a_repeat_that_cannot_be_afforded_leaves_a_suspect(on_slurm: SlurmSeries) -> None:
-    on_slurm.project.write("site/site.yaml", "enabled: [mine]\nmax_device_hours: 1.5\n")
-    result = on_slurm.run()
-    result.assert_outcomes(passed=1)
-    assert [key for key, _ in on_slurm.trials()] == [""]
-    result.stdout.fnmatch_lines(["*suspect: -5.* %; confirm-1 has no numbers: max_device_hours does not allow it*"])

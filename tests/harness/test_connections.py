@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.sshd import Sshd
-from tests.harness.conftest import ROOT, Project
+from tests.harness.conftest import Project
+from tests.harness.night import KILL
+from tests.harness.nursery import Session
 from tests.waiting import until
 
 pytestmark = pytest.mark.real_ssh
@@ -41,18 +40,8 @@ class Campus:
     def job(self, command: str) -> None:
         self.project.write("test_it.py", TEST.format(gate=self.gate, command=command))
 
-    def begins(self, *words: str) -> subprocess.Popen[bytes]:
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        environ |= {"XDG_RUNTIME_DIR": str(self.sockets), "PYTHONPATH": str(ROOT)}
-        with (self.project.path / "said").open("ab") as file:
-            hears_hangup = ["env", "--default-signal=HUP"]  # what nohup starts ignores it, and so would its children
-            return subprocess.Popen(
-                [*hears_hangup, sys.executable, "-m", *words],
-                cwd=self.project.path,
-                env=environ,
-                stdout=file,
-                stderr=file,
-            )
+    def begins(self, *words: str, program: str = "pytest") -> Session:
+        return self.project.begin(*words, program=program, XDG_RUNTIME_DIR=str(self.sockets))
 
     @property
     def connections(self) -> list[int]:
@@ -79,7 +68,7 @@ def campus(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         until(lambda: not campus.connections, "the connections end with their server")
 
 
-PYTEST = ("pytest", "-p", "no:cacheprovider", "--platform=campus")
+AT_NIGHT = pytest.mark.nightly("platforms/transports", "harness/session_end.py", "platforms/runner")
 ENDS = {
     "well": ((), "true", None),
     "with a failure": ((), "exit 1", None),
@@ -89,34 +78,35 @@ ENDS = {
     "by SIGTERM": ((), "true", signal.SIGTERM),
     "with its terminal": ((), "true", signal.SIGHUP),
 }
+ALWAYS = ("well", "by Ctrl-C", "with its terminal")
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("how", [how if how in ALWAYS else pytest.param(how, marks=AT_NIGHT) for how in ENDS])
 def test_no_connection_outlives_a_session_that_ended(campus: Campus, how: str) -> None:
     options, command, number = ENDS[how]
     campus.job(command)
-    session = campus.begins(*PYTEST, *options)
+    session = campus.begins("--platform=campus", *options)
     if number is None:
         campus.gate.touch()
     else:
-        until(lambda: any(campus.project.path.glob("runs/2*/*/submitted.json")), "the job is submitted")
+        session.until(lambda: any(campus.project.path.glob("runs/2*/*/submitted.json")))
         assert campus.connections
-        session.send_signal(number)
-    session.wait()
+        session.send(number)
+    session.ends()
     assert campus.connections == []
     until(lambda: not campus.server.sessions(), "sshd has seen it")
 
 
+@pytest.mark.nightly("platforms/transports", "platforms/commands", "platforms/command_line.py")
 def test_no_connection_outlives_a_command_on_jobs(campus: Campus) -> None:
-    campus.begins(*PYTEST, "--wait=0").wait()
+    campus.begins("--platform=campus", "--wait=0").ends()
     for words in (("jobs",), ("logs",), ("cancel",), ("prune", "campus")):
-        campus.begins("platforms", *words).wait()
+        campus.begins(*words, program="platforms").ends()
         assert campus.connections == [], words
     until(lambda: not campus.server.sessions(), "sshd has seen it")
 
 
-KILLED = """
-import os, signal
+KILLED = f"""{KILL}
 from pathlib import Path
 from platforms import checkout, transports
 from platforms.transports import openssh
@@ -125,14 +115,14 @@ openssh.IDLE_S = 3
 _, platforms = checkout.load(Path("site"))
 assert transports.connect(platforms["campus"]).run(["true"]).exit_code == 0
 Path("connected").touch()
-os.kill(os.getpid(), signal.SIGKILL)
+kill()
 """
 
 
 def test_the_connection_of_a_process_that_was_killed_ends_by_itself(campus: Campus) -> None:
     campus.project.write("killed.py", KILLED)
-    process = campus.begins("killed")
-    assert process.wait() == -signal.SIGKILL, (campus.project.path / "said").read_text()
+    session = campus.begins("-p", "killed")
+    assert session.ends() == -signal.SIGKILL, session.said
     assert (campus.project.path / "connected").exists()
     until(lambda: not campus.connections, "nobody uses it for IDLE_S")
     until(lambda: not campus.server.sessions(), "sshd has seen it")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,6 +161,7 @@ def entries(history: Path) -> list[Envelope]:
     return reader.read(history)
 
 
+@pytest.mark.slow
 def test_a_session_visits_this_machine_and_says_go(project: Project) -> None:
     project.job_test()
     result = project.pytest("--each-node=idle")
@@ -176,6 +176,7 @@ def test_a_session_visits_this_machine_and_says_go(project: Project) -> None:
     assert f'"each_node": "{HERE}"' in journal.read_text()  # a resumed session visits the same nodes
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_on_its_only_node_is_the_tests_failure(project: Project) -> None:
     project.job_test("exit=3")
     result = project.pytest(f"--each-node={HERE}")
@@ -239,6 +240,7 @@ def test_a_word_that_names_no_nodes_is_refused(project: Project, word: str, mess
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
+@pytest.mark.slow
 def test_a_check_writes_into_the_users_home_and_nowhere_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.job_test()
     home = project.path / "home"
@@ -320,11 +322,7 @@ def test_a_slow_node_of_a_cluster_is_named_in_its_first_two_visits(
     tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    work = tmp_path_factory.mktemp("work")
-    slurm_keys = f"slurm: {{account: z19, partition: {partition}}}"
-    keys = f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\n{slurm_keys}\n"
-    project.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
-    project.write("site/site.yaml", "enabled: [mine]\n")
+    project.on_slurm(tmp_path_factory.mktemp("work"), partition=partition)
     project.write("test_rate.py", RATE_OF_NODE)
     project.write("state/here", "")
     result = project.pytest("--platform=mine", "--each-node=stale")

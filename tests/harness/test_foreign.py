@@ -57,16 +57,10 @@ def on(project: Project, scheduler: str, layouts: tuple[str, ...], more: str = "
 
 
 @pytest.fixture
-def through_slurm(training: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> Project:
-    monkeypatch.setenv("SLURM_CONF", slurm.environ["SLURM_CONF"])
+def through_slurm(training: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the file of a platform on the test's Slurm says beside its layouts."""
     work = tmp_path_factory.mktemp("work")
-    on(
-        training,
-        "slurm",
-        LAYOUTS,
-        f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19}}\n",
-    )
-    return training
+    return f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19}}\n"
 
 
 def run_of(project: Project, layout: str) -> dict:
@@ -80,64 +74,75 @@ def ranks_of(project: Project, layout: str) -> list[tuple[str, str, str]]:
     return sorted(re.findall(r"^rank (\d+) of (\d+) on (\w+)$", path.read_text(), re.MULTILINE))
 
 
-def test_as_documented_on_this_machine(training: Project) -> None:
-    on(training, "local", LAYOUTS[:2])
-    training.pytest_process("--platform", "mine").assert_outcomes(passed=2)
-    for layout, ranks in (("1x1", 1), ("1x2", 2)):
-        assert len(ranks_of(training, layout)) == ranks
-        world = run_of(training, layout)["start"]["world"]
-        assert (world["size"], world["hosts"], world["ranks_per_host"]) == (ranks, 1, [ranks, ranks])
-
-
-@pytest.mark.real_slurm
-@pytest.mark.parametrize("launcher", ["torchrun", "srun", "platform"])
-def test_as_documented_on_slurm_all_nodes_of_the_layout_compute(through_slurm: Project, launcher: str) -> None:
-    project = through_slurm
-    project.write("test_mine.py", DOCUMENTED.replace('launcher="torchrun"', f'launcher="{launcher}"'))
-    project.pytest_process("--platform", "mine").assert_outcomes(passed=3)
-    for layout in LAYOUTS:
+def all_compute(project: Project, *layouts: str) -> None:
+    """A session passes, in which each rank of each layout says where it is."""
+    project.pytest("--platform", "mine").assert_outcomes(passed=len(layouts))
+    for layout in layouts:
         nodes, devices = map(int, layout.split("x"))
         run, ranks = run_of(project, layout), ranks_of(project, layout)
         assert [int(rank) for rank, _, _ in ranks] == list(range(nodes * devices))
         assert {size for _, size, _ in ranks} == {str(nodes * devices)}
-        assert {node for _, _, node in ranks} == set(run["nodes"])
-        assert len(run["nodes"]) == nodes
         world = run["start"]["world"]
         assert (world["size"], world["hosts"], world["ranks_per_host"]) == (nodes * devices, nodes, [devices, devices])
 
 
+def all_nodes_compute(project: Project, *layouts: str) -> None:
+    """On Slurm: the ranks are on all nodes of the job, and these are as many as the layout says."""
+    all_compute(project, *layouts)
+    for layout in layouts:
+        nodes = run_of(project, layout)["nodes"]
+        assert {node for _, _, node in ranks_of(project, layout)} == set(nodes)
+        assert len(nodes) == int(layout.partition("x")[0])
+
+
+@pytest.mark.slow
+def test_as_documented_on_this_machine(training: Project) -> None:
+    on(training, "local", ("1x2",))
+    all_compute(training, "1x2")
+
+
 @pytest.mark.real_slurm
-def test_a_command_that_uses_one_node_of_two_is_no_result_of_two(through_slurm: Project) -> None:
-    project = through_slurm
+def test_as_documented_on_slurm_all_nodes_of_the_layout_compute(training: Project, through_slurm: str) -> None:
+    on(training, "slurm", ("2x2",), through_slurm)
+    all_nodes_compute(training, "2x2")
+
+
+AT_NIGHT = pytest.mark.nightly(
+    "harness/spec.py", "platforms/schedulers", "platforms/results/gates.py", "models/meter.py"
+)
+
+
+@AT_NIGHT
+@pytest.mark.real_slurm
+@pytest.mark.parametrize("launcher", ["srun", "platform"])
+def test_with_other_launchers_all_nodes_compute_too(training: Project, through_slurm: str, launcher: str) -> None:
+    on(training, "slurm", LAYOUTS, through_slurm)
+    training.write("test_mine.py", DOCUMENTED.replace('launcher="torchrun"', f'launcher="{launcher}"'))
+    all_nodes_compute(training, *LAYOUTS)
+
+
+@AT_NIGHT
+@pytest.mark.real_slurm
+def test_a_command_that_uses_one_node_of_two_is_no_result_of_two(training: Project, through_slurm: str) -> None:
+    on(training, "slurm", LAYOUTS, through_slurm)
     mark = 'command=["{python}", "{root}/train.py"], launcher="torchrun"'
-    project.write("test_mine.py", DOCUMENTED.replace(mark, f'{ALL_ON_ONE_NODE}, launcher="none"'))
-    result = project.pytest_process("--platform", "mine")
-    result.assert_outcomes(passed=2, failed=1)
-    (problem,) = run_of(project, "2x2")["problems"]
+    training.write("test_mine.py", DOCUMENTED.replace(mark, f'{ALL_ON_ONE_NODE}, launcher="none"'))
+    training.pytest("--platform", "mine").assert_outcomes(passed=2, failed=1)
+    (problem,) = run_of(training, "2x2")["problems"]
     assert re.fullmatch(r"hosts: layout 2x2cpu asks for 2, and its ranks ran on 1 \(.+\); let launcher=.*", problem)
-    assert len({node for _, _, node in ranks_of(project, "2x2")}) == 1
-    assert run_of(project, "1x2")["problems"] == []
-
-
-WITHOUT_LAUNCHER = DOCUMENTED.replace('command=["{python}", "{root}/train.py"], launcher="torchrun"', ALL_ON_ONE_NODE)
+    assert len({node for _, _, node in ranks_of(training, "2x2")}) == 1
+    assert run_of(training, "1x2")["problems"] == []
 
 
 def test_without_a_launcher_several_nodes_are_refused_and_other_jobs_are_shown(training: Project) -> None:
     on(training, "slurm", LAYOUTS, "work_dir: /work/me\nslurm: {account: z19}\n")
-    training.write("test_mine.py", WITHOUT_LAUNCHER)
+    mark = 'command=["{python}", "{root}/train.py"], launcher="torchrun"'
+    training.write("test_mine.py", DOCUMENTED.replace(mark, ALL_ON_ONE_NODE))
     result = training.pytest("--platform", "mine", "--dry-run")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*2x2cpu* has 2 nodes, and nothing starts the command on all of them. Write launch*"])
     result.stdout.fnmatch_lines(["*2 jobs rendered, none submitted*"])
     assert not training.jobs()
-
-
-@pytest.mark.real_slurm
-def test_without_a_launcher_several_nodes_are_an_error_of_that_test_alone(through_slurm: Project) -> None:
-    through_slurm.write("test_mine.py", WITHOUT_LAUNCHER)
-    result = through_slurm.pytest_process("--platform", "mine")
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*2x2cpu* has 2 nodes, and nothing starts the command on all of them. Write launch*"])
 
 
 @pytest.mark.parametrize(

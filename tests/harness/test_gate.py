@@ -1,8 +1,8 @@
 """The gate in pytest: a regression fails its test, and what people answer counts.
 
 Nights are simulated. In most tests the history gets lines that are copies of one real run, with other dates and values.
-In `test_a_lasting_loss_…` each night is a session of its own, with a real job, and before the next one all lines of the
-history are moved a day back.
+In `test_a_lasting_loss_…` each bad night is a session of its own, with a real job, and before the next one all lines of
+the history are moved a day back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from reporting.history.writer import HistoryWriter
 from tests.harness.conftest import Project
 
 DAY_S = 86_400.0
+pytestmark = pytest.mark.slow
 NOISE = (0.4, -0.7, 0.1, 0.9, -0.3, -0.9, 0.6, 0.2, -0.5, 0.8, -0.1, -0.8, 0.3, 0.7, -0.4, 0.5, -0.2, -0.6, 0.0, 1.0)
+TEMPLATES: dict[str, list[Envelope]] = {}
 CALM = [100 + noise for noise in NOISE]  # twenty nights at 100 +- 1 %
 RATE = """
 import os, pytest
@@ -69,12 +71,16 @@ class RateSeries:
         return [entry for entry in self.entries() if entry.trial.role is Role.MEASURE][-1]
 
     def template(self) -> list[Envelope]:
-        """The entries of a real session, which are in no history that is judged."""
-        folder = self.project.path / "template"
-        if not folder.exists():
+        """The entries of a real session, which are in no history that is judged. Equal tests share one."""
+        path = self.project.path
+        files = [*path.glob("test_*.py"), *path.glob("site/platforms/*.yaml")]
+        tests = "".join(file.read_text() for file in sorted(files))
+        if tests not in TEMPLATES:
+            folder = path / "template"
             folder.mkdir()
             self.run(f"--history={folder}", "--gate=off", "-q")
-        return reader.read(folder)
+            TEMPLATES[tests] = reader.read(folder)
+        return TEMPLATES[tests]
 
     def past(self, values: Sequence[float], until: int = 1, **changes: Any) -> None:
         """Write nights of all tests: copies of a real run with other values, the last one `until` nights ago."""
@@ -143,6 +149,7 @@ def test_of_several_slow_metrics_the_one_that_lost_most_has_the_text_and_the_oth
         ]
     )
     assert result.stdout.str().count("How it was computed") == 1
+    assert {name: verdict["red"] for name, verdict in series.last().verdicts.items()} == {"rate": True, "copy": True}
 
 
 def test_an_equal_run_is_green(series: RateSeries) -> None:
@@ -159,6 +166,7 @@ def test_an_equal_run_is_green(series: RateSeries) -> None:
         "scale": pytest.approx(0.00857, rel=0.01),
     }
     assert len(series.project.saved()) == 1
+    assert len([entry for entry in series.entries() if entry.key.run_id[:6] != "night-"]) == 1  # nothing is repeated
 
 
 def test_lower_is_better_where_the_test_says_so(series: RateSeries) -> None:
@@ -184,14 +192,6 @@ def test_the_site_chooses_the_gate(series: RateSeries) -> None:
     result = series.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*options: gate: 'maybe' is none of on, off, require"])
-
-
-@pytest.mark.parametrize("gate", ["on", "require"])
-def test_two_gates_are_refused_before_the_jobs(series: RateSeries, gate: str) -> None:
-    result = series.run(f"--gate={gate}", "--benchmark-compare", "--benchmark-compare-fail=mean:5%")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --gate={gate} and --benchmark-compare-fail are two gates*"])
-    assert not series.project.jobs()
 
 
 def test_resume_keeps_the_gate(series: RateSeries) -> None:
@@ -227,11 +227,6 @@ def test_a_series_learns_its_first_twenty_runs(series: RateSeries) -> None:
     result.stdout.fnmatch_lines(["*results*", "*learning 7 of 20*"])
 
 
-def test_a_series_that_learns_sees_a_coarse_step(series: RateSeries) -> None:
-    series.past(CALM[:6])
-    series.run(triad=85.0).assert_outcomes(failed=1)
-
-
 def test_a_lasting_gain_is_a_finding(series: RateSeries) -> None:
     series.past([*CALM, *(105 + noise for noise in NOISE[:6])])
     result = series.run(triad=105.0)
@@ -247,16 +242,6 @@ def test_a_run_that_left_its_series_is_red_and_says_in_what(series: RateSeries) 
     result.stdout.fnmatch_lines(["*data came from storage*"])
 
 
-def test_two_metrics_of_a_test_are_judged_each_by_itself(series: RateSeries) -> None:
-    path = series.project.path / "test_triad.py"
-    path.write_text(path.read_text().replace('"higher")', '"higher"), "copy": (100, "GB/s", "higher")'))
-    series.past(CALM)
-    result = series.run(triad=80.0)
-    result.assert_outcomes(failed=1)
-    verdicts = series.last().verdicts
-    assert {name: verdict["red"] for name, verdict in verdicts.items()} == {"rate": True, "copy": False}
-
-
 # --- require ---------------------------------------------------------------------------------------------------------
 
 
@@ -267,12 +252,6 @@ def test_require_without_a_pin_is_an_error_in_setup(series: RateSeries) -> None:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*--gate=require: *test_triad* has no pin in *20 eligible runs with --gate=on*"])
     assert (series.last().outcome, series.last().sane) == (Outcome.ERROR, False)
-
-
-def test_require_with_a_pin_judges(series: RateSeries) -> None:
-    series.past(CALM)
-    series.run("--gate=require", triad=100.0).assert_outcomes(passed=1)
-    series.run("--gate=require", triad=80.0).assert_outcomes(failed=1)
 
 
 def test_a_series_without_eligible_runs_is_blind_and_red_under_require(series: RateSeries) -> None:
@@ -300,10 +279,10 @@ def test_a_gate_that_cannot_read_everything_says_so(series: RateSeries, gate: st
         result.assert_outcomes(errors=1)
 
 
-# --- the seven holes of pytest-benchmark's own comparison ------------------------------------------------------------
+# --- holes of pytest-benchmark's own comparison ----------------------------------------------------------------------
 
 
-def test_hole_1_a_slow_run_is_no_ones_baseline(series: RateSeries) -> None:
+def test_a_slow_run_is_no_ones_baseline(series: RateSeries) -> None:
     """pytest-benchmark saves the slow run, and compares the next one with it."""
     series.past(CALM)
     for _ in range(3):
@@ -311,7 +290,7 @@ def test_hole_1_a_slow_run_is_no_ones_baseline(series: RateSeries) -> None:
         series.recede()
 
 
-def test_hole_2_a_test_that_did_not_run_last_time_is_compared(series: RateSeries) -> None:
+def test_a_test_that_did_not_run_last_time_is_compared(series: RateSeries) -> None:
     """pytest-benchmark compares with the last file, and passes where that file lacks the test."""
     series.add_test("copy")
     series.past(CALM)
@@ -320,14 +299,7 @@ def test_hole_2_a_test_that_did_not_run_last_time_is_compared(series: RateSeries
     series.run("test_triad.py", triad=33.0).assert_outcomes(failed=1)
 
 
-def test_hole_3_junit_sees_the_failure(series: RateSeries) -> None:
-    """pytest-benchmark ends the session with an error, and JUnit says failures="0"."""
-    series.past(CALM)
-    series.run("--junitxml=junit.xml", triad=80.0)
-    assert 'errors="0" failures="1"' in (series.project.path / "junit.xml").read_text()
-
-
-def test_hole_4_two_and_a_half_percent_are_seen(series: RateSeries) -> None:
+def test_two_and_a_half_percent_are_seen(series: RateSeries) -> None:
     """pytest-benchmark takes whole percents of times: `mean:2.5%` and `ops:5%` are refused."""
     series.past([*CALM, *(97.5 + noise for noise in NOISE[:6])])
     result = series.run(triad=97.5)
@@ -335,7 +307,7 @@ def test_hole_4_two_and_a_half_percent_are_seen(series: RateSeries) -> None:
     assert series.last().verdicts["rate"]["kind"] == "drifted"
 
 
-def test_hole_5_numbers_of_failed_tests_are_no_ones_baseline(series: RateSeries) -> None:
+def test_numbers_of_failed_tests_are_no_ones_baseline(series: RateSeries) -> None:
     """pytest-benchmark saves numbers of tests that failed after they had recorded."""
     path = series.project.path / "test_triad.py"
     good = path.read_text()
@@ -348,26 +320,6 @@ def test_hole_5_numbers_of_failed_tests_are_no_ones_baseline(series: RateSeries)
     result.stdout.fnmatch_lines(["*learning 20 of 20*"])  # and not 21
 
 
-def test_hole_6_a_number_that_is_none_loses_nothing_else(series: RateSeries) -> None:
-    """pytest-benchmark loses the numbers of the whole session to one NaN."""
-    series.add_test("copy")
-    series.past(CALM)
-    path = series.project.path / "test_copy.py"
-    path.write_text(path.read_text().replace("(rate,", "(float('nan'),"))
-    series.run(triad=100.0).assert_outcomes(passed=1, failed=1)
-    tonight = [entry for entry in series.entries() if not entry.key.run_id.startswith("night-")]
-    assert [(entry.key.test.partition("::")[0], entry.sane) for entry in tonight] == [
-        ("test_copy.py", False),
-        ("test_triad.py", True),
-    ]
-
-
-def test_hole_7_an_upgrade_of_python_hides_nothing(series: RateSeries) -> None:
-    """pytest-benchmark looks in a folder that has the version of Python in its name."""
-    series.past(CALM, provenance={"python": "3.9.1", "system": "another"})
-    series.run(triad=90.0).assert_outcomes(failed=1)
-
-
 # --- what people answer ----------------------------------------------------------------------------------------------
 
 
@@ -378,22 +330,19 @@ def answer(series: RateSeries, *words: str) -> None:
 def test_a_lasting_loss_is_red_within_six_nights_and_until_it_is_answered(series: RateSeries) -> None:
     """Twenty-six nights at 100 +- 1 %, then -6 %, beside an equal series.
 
-    The first twenty nights are copies of one real run. Each later night is a session with two real jobs.
+    The good nights are copies of one real run. Each bad night is a session with two real jobs.
     """
     series.add_test("equal")
-    series.past(CALM)
-    for noise in NOISE[:6]:
-        series.run("-q", triad=100 + noise, equal=100 + noise).assert_outcomes(passed=2)
-        series.recede()
+    series.past([*CALM, *(100 + noise for noise in NOISE[:6])])
     outcomes = []
-    for noise in NOISE[6:14]:
+    for noise in NOISE[6:12]:
         result = series.run("-q", triad=94 + noise, equal=100 + noise)
         outcomes.append(result.parseoutcomes())
         result.stdout.no_fnmatch_line("FAILED *test_equal*")
         series.recede()
     first_red = [outcome.get("failed", 0) for outcome in outcomes].index(1)
     assert first_red < 6
-    assert outcomes[first_red:] == [{"passed": 1, "failed": 1}] * (8 - first_red)  # until it is answered
+    assert outcomes[first_red:] == [{"passed": 1, "failed": 1}] * (6 - first_red)  # until it is answered
 
     tonight = datetime.date.today()
     answer(series, "ack", "test_triad", "--ticket=https://example.org/1", f"--until={tonight}")
@@ -404,7 +353,7 @@ def test_a_lasting_loss_is_red_within_six_nights_and_until_it_is_answered(series
     answer(series, "ack", "test_triad", "--end")
     series.run("-q", triad=94.0, equal=100.0).assert_outcomes(passed=1, failed=1)
 
-    since = tonight - datetime.timedelta(days=8)
+    since = tonight - datetime.timedelta(days=6)
     answer(series, "accept", "test_triad", f"--since={since}", "--reason=the new driver costs that")
     series.run("-q", triad=94.0, equal=100.0).assert_outcomes(passed=2)
     series.run("-q", triad=84.0, equal=100.0).assert_outcomes(passed=1, failed=1)

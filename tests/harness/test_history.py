@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,8 +15,8 @@ from platforms.schedulers import SCHEDULERS
 from reporting.history import reader
 from reporting.history.envelope import Envelope, Revision
 from tests.harness.conftest import Project
+from tests.harness.night import KILL
 from tests.harness.test_outcomes import LOSING
-from tests.waiting import until
 
 TEST = "test_mine.py::test_it[local-1x1cpu]"
 ENDED = (Revision.TEST_ENDED, Outcome.PASSED, True)
@@ -44,18 +41,16 @@ def lines(project: Project) -> int:
 
 def killed_in(project: Project, method: str, *words: str) -> None:
     """A session that is killed when it calls a method of HistoryEntries."""
-    program = "import os, signal\nfrom harness.history_entries import HistoryEntries\n"
-    program += f"HistoryEntries.{method} = lambda *args: os.kill(os.getpid(), signal.SIGKILL)\n"
+    program = f"{KILL}from harness.history_entries import HistoryEntries\nHistoryEntries.{method} = kill\n"
     project.write("deadly.py", program)
-    environ = {**os.environ, "PYTHONPATH": str(project.path)}
-    command = [sys.executable, "-m", "pytest", "-p", "deadly", *words]
-    done = subprocess.run(command, cwd=project.path, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    session = project.begin("-p", "deadly", *words)
+    assert session.ends() == -signal.SIGKILL, session.said
 
 
 # --- a session that ends ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_test_that_passes_has_one_entry_and_its_run_json(project: Project) -> None:
     project.job_test()
     project.pytest("--run-id=17").assert_outcomes(passed=1)
@@ -82,16 +77,24 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES)
-def test_the_entry_has_the_outcome_of_the_test(project: Project, body: str) -> None:
+@pytest.mark.slow
+def test_the_entries_have_the_outcomes_of_their_tests(project: Project) -> None:
     project.job_test()
     path = project.path / "test_mine.py"
-    path.write_text(path.read_text().replace("run, record", "run, record, request").replace("record(run)", body))
+    text = path.read_text().replace("run, record", "run, record, request")
+    head, _, test = text.partition("@pytest")
+    tests = [
+        f"@pytest{test}".replace("record(run)", body).replace("test_it", f"test_{n}") for n, body in enumerate(BODIES)
+    ]
+    path.write_text(head + "\n".join(tests))
     project.pytest()
-    outcome, sane = BODIES[body]
-    assert states(project) == [(Revision.TEST_ENDED, outcome, sane)]
+    found = {
+        entry.key.test.partition("[")[0][-1]: (entry.revision, entry.outcome, entry.sane) for entry in entries(project)
+    }
+    assert found == {str(n): (Revision.TEST_ENDED, *ended) for n, ended in enumerate(BODIES.values())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "python", "outcome"),
     [(("exit=1",), "{python}", Outcome.FAILED), ((), "/no/such/python", Outcome.ERROR)],
@@ -106,6 +109,7 @@ def test_the_entry_of_a_job_that_failed_is_not_sane(
     assert states(project) == [(Revision.TEST_ENDED, outcome, False)]
 
 
+@pytest.mark.slow
 def test_every_attempt_has_an_entry(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEDULERS, "losing", "losing:LosingBackend")
     project.write("losing.py", LOSING)
@@ -127,6 +131,7 @@ def test_a_session_without_jobs_leaves_nothing(project: Project, option: str) ->
     assert not (project.path / "site/history").exists()
 
 
+@pytest.mark.slow
 def test_the_folder_is_named_by_the_option_else_by_the_site(project: Project) -> None:
     project.job_test()
     project.write("site/site.yaml", "history: ../records\nname: epcc\n")
@@ -158,6 +163,7 @@ def test_a_named_history_that_is_gone_is_refused_before_the_jobs(project: Projec
     assert not project.jobs()
 
 
+@pytest.mark.slow
 def test_a_session_says_that_it_begins_a_history(project: Project) -> None:
     project.job_test()
     line = f"history: {project.path}/site/history has no run yet: this session begins a new history"
@@ -179,6 +185,7 @@ def test_a_history_that_cannot_be_written_is_refused_before_the_jobs(project: Pr
 # --- jobs that outlive their session ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_job_that_is_left_is_pending_until_a_later_session_reads_it(project: Project) -> None:
     project.job_test(f"gate={project.path}/gate")
     (project.path / "mine").mkdir()
@@ -193,6 +200,7 @@ def test_a_job_that_is_left_is_pending_until_a_later_session_reads_it(project: P
     assert not (project.path / "site/history").exists()
 
 
+@pytest.mark.slow
 def test_killed_before_the_end_of_a_job_is_written(project: Project) -> None:
     project.job_test()
     project.job_test("exit=1", name="test_other.py")
@@ -212,6 +220,7 @@ def test_killed_before_the_end_of_a_job_is_written(project: Project) -> None:
     assert len(entries(project)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_whose_session_was_killed_is_named_until_it_is_resumed(project: Project) -> None:
     project.job_test()
     project.job_test(f"gate={project.path}/gate", name="test_other.py")
@@ -227,6 +236,7 @@ def test_a_run_whose_session_was_killed_is_named_until_it_is_resumed(project: Pr
     project.pytest("test_mine.py", runs).stdout.no_fnmatch_line("*was not finished*")
 
 
+@pytest.mark.slow
 def test_of_many_killed_sessions_the_last_ones_are_named(project: Project) -> None:
     project.job_test()
     for run_id in range(17, 21):
@@ -236,6 +246,7 @@ def test_of_many_killed_sessions_the_last_ones_are_named(project: Project) -> No
     )
 
 
+@pytest.mark.slow
 def test_killed_before_the_test_has_spoken(project: Project) -> None:
     project.job_test()
     killed_in(project, "test_ended", "--run-id=17")
@@ -244,21 +255,18 @@ def test_killed_before_the_test_has_spoken(project: Project) -> None:
     assert states(project) == [ENDED]
 
 
+@pytest.mark.slow
 def test_killed_after_everything_is_written_and_resumed_counts_once(project: Project) -> None:
     project.job_test()
     project.job_test(f"gate={project.path}/gate", name="test_other.py")
-    command = [sys.executable, "-m", "pytest", "--run-id=17"]
-    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
-        try:
-            until(lambda: ENDED in states(project))
-        finally:
-            session.kill()
+    project.killed(lambda: ENDED in states(project), "--run-id=17")
     (project.path / "gate").touch()
-    project.pytest_process("--resume=17").assert_outcomes(passed=2)
+    project.pytest("--resume=17").assert_outcomes(passed=2)
     assert states(project) == [ENDED, ENDED]
     assert lines(project) > 3  # a test that is read again is written again, with the same key
 
 
+@pytest.mark.slow
 def test_what_cancel_has_ended_is_written_by_the_next_session(project: Project) -> None:
     project.job_test(f"gate={project.path}/gate", name="test_other.py")
     project.job_test()
@@ -271,6 +279,7 @@ def test_what_cancel_has_ended_is_written_by_the_next_session(project: Project) 
     assert states(project) == [(Revision.JOB_ENDED, Outcome.ERROR, False), ENDED]
 
 
+@pytest.mark.slow
 def test_runs_from_before_the_history_owe_nothing(project: Project) -> None:
     project.job_test()
     killed_in(project, "job_ended", "--run-id=17")
@@ -283,33 +292,25 @@ def test_runs_from_before_the_history_owe_nothing(project: Project) -> None:
     assert [entry.key.run_id for entry in entries(project)] == ["18"]
 
 
-def test_an_interrupted_session_writes_that_its_jobs_were_cancelled(project: Project) -> None:
-    project.job_test(f"gate={project.path}/gate", f"marks={project.path}/marks")
-    (project.path / "marks").mkdir()
-    command = [sys.executable, "-m", "pytest"]
-    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
-        until(lambda: (project.path / "marks/started").exists())
-        session.send_signal(signal.SIGINT)
-    assert states(project) == [(Revision.JOB_ENDED, Outcome.ERROR, False)]
-
-
+@pytest.mark.slow
 def test_a_job_that_an_ended_session_never_submitted_has_not_failed(project: Project) -> None:
     project.job_test(f"gate={project.path}/gate", f"marks={project.path}/marks")
     project.job_test(name="test_second.py")  # it waits until the first one ends
     (project.path / "marks").mkdir()
-    command = [sys.executable, "-m", "pytest"]
-    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
-        until(lambda: (project.path / "marks/started").exists())
-        session.send_signal(signal.SIGTERM)
+    session = project.begin()
+    session.until((project.path / "marks/started").exists)
+    session.send(signal.SIGTERM)
+    session.ends()
     outcomes = {entry.key.test: entry.outcome for entry in entries(project)}
     assert outcomes == {TEST: Outcome.ERROR, TEST.replace("test_mine", "test_second"): Outcome.SKIPPED}
 
 
+@pytest.mark.slow
 def test_a_history_that_cannot_be_written_any_more_leaves_the_run_open(project: Project) -> None:
     project.job_test()
     path = project.path / "test_mine.py"
     path.write_text(path.read_text().replace("record(run)", "record(run); spoil()") + SPOIL)
-    result = project.pytest_process("--run-id=17")
+    result = project.pytest("--run-id=17")
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
     text = result.stdout.str() + result.stderr.str()
     assert "results cannot be written: " in text
@@ -317,7 +318,7 @@ def test_a_history_that_cannot_be_written_any_more_leaves_the_run_open(project: 
     (project.path / "site/history").unlink()
     shutil.move(project.path / "site/aside", project.path / "site/history")
     project.write("spoiled", "")
-    project.pytest_process("--resume=17").assert_outcomes(passed=1)
+    project.pytest("--resume=17").assert_outcomes(passed=1)
     assert states(project) == [ENDED]
 
 
@@ -332,6 +333,7 @@ def spoil():
 """
 
 
+@pytest.mark.slow
 def test_a_retry_of_the_same_run_id_is_another_entry(project: Project) -> None:
     project.job_test()
     for _ in range(2):
@@ -339,16 +341,7 @@ def test_a_retry_of_the_same_run_id_is_another_entry(project: Project) -> None:
     assert [(entry.key.run_id, entry.key.attempt) for entry in entries(project)] == [("17", 1), ("17", 2)]
 
 
-def test_a_metric_of_a_tests_own_stands_in_the_history(project: Project) -> None:
-    project.job_test()
-    path = project.path / "test_mine.py"
-    path.write_text(path.read_text().replace("record(run)", 'record(run, metrics={"lat": (1.5, "us", "lower")})'))
-    project.pytest().assert_outcomes(passed=1)
-    (entry,) = entries(project)
-    assert set(entry.metrics) == {"effective_throughput", "lat"}
-    assert (entry.metrics["lat"].value, entry.metrics["lat"].unit, entry.metrics["lat"].better) == (1.5, "us", "lower")
-
-
+@pytest.mark.slow
 def test_a_run_of_another_folder_of_runs_is_left_alone(project: Project, tmp_path: Path) -> None:
     project.job_test()
     killed_in(project, "job_ended", "--run-id=17", f"--runs-dir={tmp_path}/others")

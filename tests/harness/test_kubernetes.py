@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +14,13 @@ import yaml
 from platforms.__main__ import main
 from tests.fake_kubernetes import Kube, Request
 from tests.fake_kubernetes.controllers.custom_jobs import JOB_SET, PYTORCH_JOB
+from tests.harness.nursery import Session
+from tests.waiting import until
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 IMAGE = "bench.local/python:3.11"
-PATIENCE_S = 60.0
 CLOUD = f"""\
 scheduler: kubernetes
 device: gpu
@@ -76,33 +73,19 @@ class Cloud:
     def command(self, *words: str) -> int:
         return main([*words, "--site", str(self.site)])
 
-    @contextmanager
-    def elsewhere(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """pytest in a process of its own, which is killed at the end if it lives."""
-        command = [sys.executable, "-m", "pytest", "tests", "-m", "cloud", "-p", "no:cacheprovider", *words]
-        with (self.project.path / "elsewhere").open("wb") as said:
-            process = subprocess.Popen(command, cwd=self.project.path, stdout=said, stderr=said)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    def elsewhere(self, *words: str) -> Session:
+        """pytest in a process of its own."""
+        session: Session = self.project.begin("tests", "-m", "cloud", "-p", "no:cacheprovider", *words)
+        return session
 
     def killed_while_running(self, *words: str) -> None:
         """A session that is gone without a word, while its one job runs, of which it knows and which has said so."""
-        with self.elsewhere(*words) as process:
-            self.wait_for(lambda: [pod for pod in self.pods() if pod["status"]["phase"] == "Running"], process)
-            self.wait_for(lambda: list(self.project.path.glob("runs/*/*/submitted.json")), process)
-            logs = self.kube.folder / "logs"
-            self.wait_for(lambda: [log for log in logs.glob("*/*/0.log") if b" begins\n" in log.read_bytes()], process)
-            process.send_signal(signal.SIGKILL)
-
-    def wait_for(self, what: Callable[[], object], process: subprocess.Popen[bytes] | None = None) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not what():
-            if time.monotonic() > end or (process and process.poll() is not None):
-                pytest.fail((self.project.path / "elsewhere").read_text())
-            time.sleep(0.05)
+        session = self.elsewhere(*words)
+        session.until(lambda: [pod for pod in self.pods() if pod["status"]["phase"] == "Running"])
+        session.until(lambda: list(self.project.path.glob("runs/*/*/submitted.json")))
+        logs = self.kube.folder / "logs"
+        session.until(lambda: [log for log in logs.glob("*/*/0.log") if b" begins\n" in log.read_bytes()])
+        session.kill()
 
     def pods(self) -> list[dict[str, Any]]:
         return self.kube.store.list("pods")[0]
@@ -170,7 +153,6 @@ def test_function(run, num_gpus):
 @pytest.mark.parametrize(
     ("kind", "group", "version", "shape", "nodes"),
     [
-        ("PyTorchJob", "kubeflow.org", "v1", PYTORCH_JOB, 1),
         ("PyTorchJob", "kubeflow.org", "v1", PYTORCH_JOB, 2),
         ("JobSet", "jobset.x-k8s.io", "v1alpha2", JOB_SET, 2),
     ],
@@ -197,9 +179,10 @@ def test_own(run):
     (made,) = cloud.created(plural)
     assert made["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "hpc-ml-bench"
     assert not cloud.kube.store.list(plural)[0]
-    cloud.wait_for(lambda: not cloud.pods())
+    until(lambda: not cloud.pods())
 
 
+@pytest.mark.nightly("harness/spec.py", "k8s_templates", "platforms/schedulers/kubernetes/manifest")
 def test_a_command_of_one_rank_is_started_on_every_node_of_the_layout(cloud: Cloud) -> None:
     roomy = CLOUD.replace("1x1", "1x1, 1x4, 2x2").replace("cpu: 100m, memory: 64Mi", "cpu: 500m, memory: 1Gi")
     cloud.platform(roomy + "poll_s: 0.5\nmax_running: 1\n")
@@ -326,24 +309,15 @@ def test_long(run):
     return gate / "open"
 
 
-def test_the_same_run_id_finds_the_job_again(cloud: Cloud) -> None:
-    gate = waiting(cloud)
-    cloud.killed_while_running("--run-id=mine")
-    gate.touch()
-    cloud.passes(1, "--run-id=mine")
-    assert len(cloud.created("jobs")) == 1
-    assert not cloud.pods()
-
-
 def test_a_session_killed_before_it_knew_of_its_job_makes_no_second_one(cloud: Cloud) -> None:
     gate = waiting(cloud)
     cloud.kube.fault("POST", "/jobs$", lost=True)
     file = cloud.site / "platforms/cloud.yaml"
     text = file.read_text()
     file.write_text(f"{text}poll_s: 600\n")  # so long it does not ask again
-    with cloud.elsewhere("--run-id=mine") as process:
-        cloud.wait_for(lambda: cloud.kube.store.list("jobs")[0], process)
-        process.send_signal(signal.SIGKILL)
+    session = cloud.elsewhere("--run-id=mine")
+    session.until(lambda: cloud.kube.store.list("jobs")[0])
+    session.kill()
     file.write_text(text)
     assert not list(cloud.project.path.glob("runs/mine/*/submitted.json"))
     (job,) = cloud.kube.store.list("jobs")[0]
@@ -364,8 +338,8 @@ def test_prune_leaves_what_lives_and_what_a_run_needs(cloud: Cloud, capsys: pyte
     assert re.search(rf"job.batch/{name} .* stays: its job waits or runs\n", capsys.readouterr().out)
     assert [pod["status"]["phase"] for pod in cloud.pods()] == ["Running"]
     gate.touch()
-    cloud.wait_for(lambda: [pod for pod in cloud.pods() if pod["status"]["phase"] == "Succeeded"])
-    cloud.wait_for(lambda: cloud.kube.store.list("jobs")[0][0]["status"].get("completionTime"))
+    until(lambda: [pod for pod in cloud.pods() if pod["status"]["phase"] == "Succeeded"])
+    until(lambda: cloud.kube.store.list("jobs")[0][0]["status"].get("completionTime"))
     runs = cloud.project.path / "runs"
     assert cloud.command("prune", "cloud", "--yes", "--keep-days=0", f"--runs-dir={runs}") == 0
     assert re.search(rf"job.batch/{name} .* stays: run mine: unfinished: pytest --resume=mine", capsys.readouterr().out)
@@ -374,7 +348,7 @@ def test_prune_leaves_what_lives_and_what_a_run_needs(cloud: Cloud, capsys: pyte
     assert "1 younger ones stay" in capsys.readouterr().out
     assert cloud.command("prune", "cloud", "--yes", "--keep-days=0") == 0
     assert "1 of 1 gone" in capsys.readouterr().out
-    cloud.wait_for(lambda: not cloud.pods())
+    until(lambda: not cloud.pods())
     assert not cloud.kube.store.list("jobs")[0]
     assert cloud.command("prune", "cloud") == 0
     assert "nothing is old enough to go" in capsys.readouterr().out
@@ -385,9 +359,9 @@ def test_prune_leaves_what_kueue_lets_wait(cloud: Cloud, capsys: pytest.CaptureF
     cloud.platform(CLOUD.replace("cpu: 100m", "cpu: 100m, queue: mine"))
     cloud.test('@pytest.mark.workload(benchmark="resnet50")\ndef test_mine(run): pass\n')
     jobs = cloud.kube.store.list
-    with cloud.elsewhere("--configuration=gbs32") as process:
-        cloud.wait_for(lambda: jobs("jobs")[0], process)
-        process.send_signal(signal.SIGKILL)
+    session = cloud.elsewhere("--configuration=gbs32")
+    session.until(lambda: jobs("jobs")[0])
+    session.kill()
     assert cloud.command("prune", "cloud", "--yes", "--keep-days=0") == 0
     assert "stays: its job waits or runs" in capsys.readouterr().out
     assert [job["spec"]["suspend"] for job in jobs("jobs")[0]] == [True]
@@ -411,7 +385,7 @@ def test_runs_of_a_comparison_that_may_share_a_node_follow_each_other(cloud: Clo
 
     def look() -> None:
         nonlocal most
-        while not stopped.wait(0.02):
+        while not stopped.wait(0.05):
             running = [job for job in cloud.kube.store.list("jobs")[0] if not job.get("status", {}).get("succeeded")]
             most = max(most, len(running))
 

@@ -127,22 +127,25 @@ def training(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_a_session_shows_ids_and_what_is_left_and_takes_all_of_it_away(training: Project) -> None:
-    terminal = Terminal(training.path, 100, "-m", "local", "--run-id=1")
+    terminal = Terminal(training, "-m", "local", "--run-id=1", columns=100)
     assert terminal.ends() == 0
-    assert re.search(r"<1 min  test_it\[local-1x1cpu\]  running  0:0\d  window  step \d/8  9 sam", terminal.sent)
-    assert re.search(r" {9}test_it\[local-1x1cpu\]  queued: not submitted", terminal.sent)
-    assert len(re.findall(r"of 2 jobs done", terminal.sent)) < 15  # in 8 seconds: once a second
+    sent = terminal.said
+    assert re.search(r"<1 min  test_it\[local-1x1cpu\]  running  0:0\d  window  step \d/8  9 sam", sent)
+    assert re.search(r" {9}test_it\[local-1x1cpu\]  queued: not submitted", sent)
+    assert len(re.findall(r"of 2 jobs done", sent)) < 15  # in 8 seconds: once a second
     screen = Screen(1000, 41)  # pytest's own lines are longer than its terminal
-    screen.write(re.sub(r"\x1b\[[\d;]*m", "", terminal.sent))
+    screen.write(re.sub(r"\x1b\[[\d;]*m", "", sent))
     shown = "\n".join(screen.shown)
     assert "step" not in shown
     assert "jobs done" not in shown
     assert "2 passed" in screen.shown[-1]
 
 
+@pytest.mark.slow
 def test_a_log_has_nothing_of_the_block(training: Project) -> None:
-    result = training.pytest_process("-m", "local", "test_first.py")
+    result = training.pytest("-m", "local", "test_first.py")
     assert result.ret == 0
     out = result.stdout.str()
     assert "\x1b" not in out

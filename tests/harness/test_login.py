@@ -30,7 +30,7 @@ def test_a_login_that_wants_a_person(project, far: Path, transport: str, words: 
     text = f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}"
     project.write("site/platforms/campus.yaml", text)
     project.write("site/site.yaml", "enabled: [campus]\n")
-    result = project.pytest_process("--platform=campus", "--platform=local", "-rs", "--run-id=r1")
+    result = project.pytest("--platform=campus", "--platform=local", "-rs", "--run-id=r1")
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == 75
     result.stdout.fnmatch_lines(["*PENDING *on campus*", "*why: *needs its passphrase*", "*pytest --resume=r1*", words])

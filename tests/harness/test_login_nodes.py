@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +16,10 @@ from tests.clusters.ports import LOOPBACK
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 from tests.harness.conftest import Project
+from tests.harness.nursery import Session
 from tests.waiting import until
 
 pytestmark = [pytest.mark.real_slurm, pytest.mark.real_ssh]
-PATIENCE_S = 150.0
 NAMES = ("soon", "long", "large", "late")
 WORDS = {"large": bytes(range(256)) * 2600}  # said twice, more than one look at a log brings
 PLATFORM = """\
@@ -63,34 +59,12 @@ def said(run, name):
 """
 
 
-@dataclass(frozen=True)
-class Session:
-    """pytest, and where its words go."""
-
-    process: subprocess.Popen[bytes]
-    words: Path
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def ends(self, status: int) -> str:
-        """What it has said, once it has ended with that exit status."""
-        assert self.process.wait(PATIENCE_S) == status, self.words.read_text()
-        return self.words.read_text()
-
-    def until(self, true: Callable[[], object], what: str) -> None:
-        until(lambda: true() or self.process.poll() is not None, f"{what}: {self.words}")
-        assert true(), f"{what}: the session has ended: {self.words.read_text()}"
-
-
 class Campus:
     """A machine with two login nodes, `a` and `b`, which ssh's configuration knows by these names. Each job says its
     words, waits for its gate, and says them again."""
 
     def __init__(self, slurm: Cluster, project: Project, folder: Path) -> None:
-        self.slurm, self.first = slurm, project.path
-        self.sessions: list[Session] = []
+        self.slurm, self.project, self.first = slurm, project, project.path
         self.shared = folder / "shared"  # what all nodes see
         self.work = self.shared / "work"
         (self.shared / "home").mkdir(parents=True)
@@ -120,13 +94,7 @@ class Campus:
 
     def begins(self, folder: Path, *words: str) -> Session:
         """On a machine that knows nothing of Slurm."""
-        ours = ("SLURM", "PYTEST_")
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
-        with (folder / "said").open("wb") as file:
-            process = subprocess.Popen(command, cwd=folder, env=environ, stdout=file, stderr=file)
-        self.sessions.append(Session(process, folder / "said"))
-        return self.sessions[-1]
+        return self.project.begin(*words, folder=folder, without="SLURM")
 
     def open(self, *names: str) -> None:
         for name in names:
@@ -156,8 +124,6 @@ def campus(
         monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
         campus = Campus(slurm, project, tmp_path_factory.mktemp("campus"))
         yield campus
-        for session in campus.sessions:
-            session.kill()
         campus.open(*NAMES)
         for node in campus.nodes.values():
             node.stop()
@@ -188,9 +154,9 @@ def test_through_another_login_node_from_another_folder(campus: Campus) -> None:
     campus.platform(campus.first, "a", most=2)
     campus.open("soon")
     session = campus.begins(campus.first, "-m", "campus", "--on-interrupt=detach")
-    session.until(lambda: list(campus.first.glob("runs/2*/*soon*/run.json")), "one has its result")
-    session.until(lambda: campus.has("started", "large"), "the third one runs")
-    session.until(lambda: len(submitted(campus.first)) == 3, "its id is known")
+    session.until(lambda: list(campus.first.glob("runs/2*/*soon*/run.json")))
+    session.until(lambda: campus.has("started", "large"))
+    session.until(lambda: len(submitted(campus.first)) == 3)
     session.kill()
     campus.lose_a()
     before = submitted(campus.first)
@@ -199,21 +165,21 @@ def test_through_another_login_node_from_another_folder(campus: Campus) -> None:
 
     session = campus.begins(there, "--resume")
     campus.open(*NAMES)
-    said = session.ends(0)
-
-    assert "the jobs of 4 of 4 tests were begun before" in said
-    assert "4 passed" in said
+    assert session.ends() == 0, session.said
+    assert "the jobs of 4 of 4 tests were begun before" in session.out
+    assert "4 passed" in session.out
     run_id = (there / "runs/latest").resolve().name
     whole(campus, there, run_id, before)
 
 
+@pytest.mark.nightly("harness", "platforms/rundir", "platforms/runner", "platforms/schedulers/slurm")
 def test_through_another_login_node_from_an_empty_checkout(campus: Campus) -> None:
     """Submitted and left. Two end with nobody there; of one of them, and of one that runs, the node died before it
     wrote down what Slurm had answered."""
     campus.platform(campus.first, "a")
     run_id = f"night-{secrets.token_hex(3)}"
     session = campus.begins(campus.first, "-m", "campus", "--wait=0", f"--run-id={run_id}")
-    session.ends(75)
+    assert session.ends() == 75, session.said
     campus.lose_a()
     before = submitted(campus.first)
     assert sorted(before) == sorted(NAMES)
@@ -228,9 +194,10 @@ def test_through_another_login_node_from_an_empty_checkout(campus: Campus) -> No
     campus.platform(there, "b", transport="paramiko")
 
     session = campus.begins(there, f"--resume={run_id}", "-m", "campus")
-    session.until(lambda: len(submitted(there)) == len(NAMES), "all are found")
+    session.until(lambda: len(submitted(there)) == len(NAMES))
     assert submitted(there) == before
     campus.open(*NAMES)
 
-    assert "4 passed" in session.ends(0)
+    assert session.ends() == 0, session.said
+    assert "4 passed" in session.out
     whole(campus, there, run_id, before)

@@ -175,6 +175,7 @@ def test_a_mistake_in_the_file_has_its_line(cloud):
     result.stderr.fnmatch_lines(["*/tests/pod.yaml:7: there is no placeholder ${imag} (did you mean 'image'?)*"])
 
 
+@pytest.mark.slow
 def test_with_a_command_it_runs_on_other_platforms_as_ever(project):
     project.write("pod.yaml", POD)
     path = project.write("test_mine.py", "")
@@ -194,14 +195,6 @@ def test_a_test_names_its_own_cluster(cloud):
     assert "# context: there\n" in shown
     kubeconfig = cloud.project.path / "tests" / "../kube/config"
     assert f"# kubeconfig: {kubeconfig}\n" in shown
-
-
-def test_otherwise_it_is_the_platforms(cloud):
-    cloud.test("manifest='pod.yaml'")
-    shown = cloud.shown()
-    assert "  namespace: project\n" in shown
-    assert "# context: prod\n" in shown
-    assert "kubeconfig" not in shown
 
 
 # --- --dry-run=server -------------------------------------------------------------------------------------------------
@@ -243,13 +236,6 @@ def test_what_the_scheduler_has_against_a_job_is_told(project, tmp_path, monkeyp
     result.stderr.fnmatch_lines(["*test_it[[]batch-1x1cpu[]]: batch would refuse it: sbatch: *Invalid qos*"])
 
 
-def test_a_scheduler_that_is_away_is_no_answer(project, tmp_path, monkeypatch):
-    sbatch(project, tmp_path, monkeypatch, "echo 'Unable to contact slurm controller' >&2; exit 1")
-    result = project.pytest("-m", "batch", "--dry-run=server")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*Unable to contact slurm controller*"])
-
-
 def test_without_the_word_nobody_is_asked(project, tmp_path, monkeypatch):
     sbatch(project, tmp_path, monkeypatch, "exit 1")
     result = project.pytest("-m", "batch", "--dry-run", "test_mine.py")  # which is no value of the option
@@ -273,18 +259,3 @@ def test_a_machine_without_a_scheduler_has_nothing_to_say(project):
     result = project.pytest("--dry-run=server")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["local has nothing against it"])
-
-
-def test_open_values_of_the_site_are_not_sent_to_anybody(project):
-    project.job_test()
-    project.write("site/platforms/cloud.yaml", CLUSTER.replace("namespace: project", "namespace: '${site.space}'"))
-    result = project.pytest("-m", "cloud", "--dry-run=server")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*cloud: space not set*values: {space: …}*"])
-
-
-def test_another_word_is_a_mistake(project):
-    project.job_test()
-    result = project.pytest_process("--dry-run=servr")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--dry-run*"])

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
-import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from platforms.schedulers import SCHEDULERS
 from tests.harness.conftest import ROOT
 from tests.waiting import until
 
-PATIENCE_S = 60.0
+pytestmark = pytest.mark.slow
 
 
 def test_passed(project):
@@ -87,13 +84,6 @@ def test_the_first_lines_of_a_compilers_message_are_shown_and_where_the_rest_is(
     assert "loc(call11)" in (project.path / "junit.xml").read_text()
     (path,) = project.path.glob("runs/2*/*/run.json")
     assert json.loads(path.read_text())["said"][0] == "loc(call0): illegal"
-
-
-def test_a_log_that_was_cut_off_is_failed(project):
-    project.job_test("cut=1")
-    result = project.pytest()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*hpcml_end*"])
 
 
 def test_time_limit_is_failed(project):
@@ -191,32 +181,10 @@ def test_pending_does_not_hide_a_failure(project):
         cancel(pid_file)
 
 
-def test_the_same_run_id_finds_the_unfinished_job_again(project, seen):
-    marks = project.path / "marks"
-    marks.mkdir()
-    project.job_test(f"gate={marks}/gate", f"marks={marks}")
-    assert project.pytest("--wait", "1s", "--run-id", "tonight").ret == 75
-    (marks / "gate").touch()
-    project.pytest("--run-id", "tonight").assert_outcomes(passed=1)
-    assert (marks / "started").read_text() == "x"  # one submission, two sessions
-    assert (marks / "ended").read_text() == "x"
-
-
-@pytest.mark.parametrize("name", ["latest", "", "a/b", "..", "-x", "x" * 101])
-def test_a_run_id_that_can_be_no_folder_is_refused(project, name):
-    project.job_test()
-    result = project.pytest(f"--run-id={name}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--run-id: {name!r} can be no name of a run*"])
-    assert not list(project.path.glob("runs/*/*"))
-
-
 def test_exit_first_cancels_the_others(project):
     marks = project.path / "marks"
     marks.mkdir()
-    project.platform(
-        "wide", "max_running: 4\nlayouts: {default: [1x1, 1x2]}".replace("layouts: {default: [1x1, 1x2]}", "")
-    )
+    project.platform("wide", "max_running: 4")
     project.job_test("exit=1", name="test_a.py")
     project.job_test("sleep=600", f"marks={marks}", name="test_b.py")
     result = project.pytest("-x", "-m", "wide")
@@ -231,45 +199,12 @@ def test_interrupting_cancels_what_runs(project, how):
     marks = project.path / "marks"
     marks.mkdir()
     project.job_test("sleep=600", f"marks={marks}")
-    process = subprocess.Popen([sys.executable, "-m", "pytest"], cwd=project.path, stdout=subprocess.PIPE, text=True)
-    until((marks / "started").exists)
-    process.send_signal(how)
-    out, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED
-    assert "cancelling 1 unfinished job" in out
+    session = project.begin()
+    session.until((marks / "started").exists)
+    session.send(how)
+    assert session.ends() == pytest.ExitCode.INTERRUPTED
+    assert "cancelling 1 unfinished job" in session.out
     assert _running(project) == []
-
-
-@pytest.mark.parametrize("dry", [True, False])
-def test_what_the_sites_rules_forbid_is_never_submitted(project, dry):
-    project.platform("strict", "time_limit: 2h\npolicy: {max_time: 1h}\n")
-    project.job_test()
-    result = project.pytest("-m", "strict", *["--dry-run"] * dry)
-    said = "*the site's rules forbid it: *strict.yaml: policy: max_time*"
-    if dry:
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines([said])
-    else:
-        result.assert_outcomes(errors=1)
-        result.stdout.fnmatch_lines([said])
-    assert list(project.path.glob("runs/*/*/pid")) == []
-
-
-@pytest.mark.parametrize("dry", [True, False])
-def test_a_job_that_cannot_be_rendered_is_one_tests_refusal(project, dry):
-    project.platform("bad", "replicas_per_rank: 8\n")
-    project.platform("good")
-    project.write("site/site.yaml", "enabled: [bad, good]\n")
-    project.job_test()
-    result = project.pytest("-m", "bad or good", *["--dry-run"] * dry)
-    said = "bad: replicas_per_rank: is for ipu and csx"
-    if dry:
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines([f"ERROR: test_mine.py::test_it[[]bad-1x2gpu[]]: {said}*"])
-        result.stdout.fnmatch_lines(["exec *python*", "*dry run: 1 job rendered, 1 without a script, none submitted*"])
-    else:
-        result.assert_outcomes(passed=1, errors=1)
-        result.stdout.fnmatch_lines([f"*{said}*"])
 
 
 def test_quiet_says_nothing_about_jobs_that_go_well(project):
@@ -340,37 +275,9 @@ def test_cut(run, record):
     assert said["test_cut"].startswith("no complete summary")
 
 
-BLOCK = r"  0 of 1 jobs done, 1 running[^\r]*\r\n  *test_it\[local-1x1cpu\]  running  (?!0:00)\d+:\d\d"
-
-
-def drawn(seen: str) -> bool:
-    """Over and over, in one place, until the job has been running for a second."""
-    return seen.count("\r") - seen.count("\r\n") >= 3 and re.search(BLOCK, seen) is not None
-
-
-def on_a_terminal(project, gate: Path) -> str:
-    """What a session writes to a pseudo-terminal, whose job ends when it has been drawn."""
-    ours, theirs = os.openpty()
-    process = subprocess.Popen([sys.executable, "-m", "pytest"], cwd=project.path, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    seen, end = "", time.monotonic() + 2 * PATIENCE_S
-    try:
-        while time.monotonic() < end and select.select([ours], [], [], PATIENCE_S)[0]:
-            seen += os.read(ours, 4096).decode(errors="replace")
-            if drawn(seen):
-                gate.touch()
-    except OSError:  # Linux says so when the other side is closed
-        pass
-    os.close(ours)
-    assert process.wait(PATIENCE_S) == 0
-    return seen
-
-
-def test_a_terminal_has_a_block_that_changes_and_a_log_a_line_a_change(project, monkeypatch):
+def test_a_log_has_a_line_a_change(project, monkeypatch):
     gate = project.path / "gate"
     project.job_test(f"gate={gate}")
-    assert drawn(on_a_terminal(project, gate))
-    gate.unlink()
     change = Console.change
 
     def opens(show: Console, job: Job) -> None:

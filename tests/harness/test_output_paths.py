@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.conftest import ROOT, Project
+from tests.harness.nursery import Session
 
 
 @pytest.fixture
@@ -70,41 +70,46 @@ def read_only(users: Project) -> Iterator[Project]:
     subprocess.run(["umount", "-l", users.path], check=True)
 
 
-def session(project: Project, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def session(project: Project, tmp_path: Path, *words: str) -> Session:
     """Away from what is read-only, where pytester itself would write."""
-    command = [sys.executable, "-B", "-m", "pytest", "-c", str(project.path / "pytest.ini"), *words]
-    environ = {**os.environ, "HPC_ML_BENCH_LOCK": str(tmp_path / "lock")}
-    return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=180)
+    words = ("-c", str(project.path / "pytest.ini"), *words)
+    lock = str(tmp_path / "lock")
+    done = project.begin(*words, folder=tmp_path, HPC_ML_BENCH_LOCK=lock, PYTHONDONTWRITEBYTECODE="1")
+    done.ends()
+    return done
 
 
+@pytest.mark.slow
 def test_a_read_only_checkout_serves_a_site_that_can_be_written(read_only: Project, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     done = session(read_only, tmp_path, f"--site={site}", "--benchmark-autosave")
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
-    assert "CacheWarning" not in done.stdout
+    assert done.status == 0, done.said
+    assert "1 passed" in done.out
+    assert "CacheWarning" not in done.out
     assert len(list(site.glob("runs/2*/*/run.json"))) == len(list(site.glob(".benchmarks/*/*.json"))) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "site"]
 
 
+@pytest.mark.slow
 def test_a_read_only_checkout_without_a_site_says_which_option_helps(read_only: Project, tmp_path: Path) -> None:
     done = session(read_only, tmp_path)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert f"ERROR: {read_only.path}/runs: " in done.stderr
-    assert "--runs-dir names another place" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert done.status == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: {read_only.path}/runs: " in done.errors
+    assert "--runs-dir names another place" in done.errors
+    assert "Traceback" not in done.said
     runs = f"--runs-dir={tmp_path / 'runs'}"
     done = session(read_only, tmp_path, runs)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "the history cannot be written" in done.stderr
-    assert "--history=DIR" in done.stderr
+    assert done.status == pytest.ExitCode.USAGE_ERROR
+    assert "the history cannot be written" in done.errors
+    assert "--history=DIR" in done.errors
     (tmp_path / "history").mkdir()
     done = session(read_only, tmp_path, runs, f"--history={tmp_path / 'history'}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert done.status == 0, done.said
+    assert "1 passed" in done.out
 
 
+@pytest.mark.slow
 def test_the_history_lies_in_the_checkout_in_whatever_folder_one_stands(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,21 +121,23 @@ def test_the_history_lies_in_the_checkout_in_whatever_folder_one_stands(
     assert not list((project.path / "docs").iterdir())
 
 
+@pytest.mark.slow
 def test_a_users_warnings_are_shown_and_fail_nothing(users: Project) -> None:
     users.job_test()
     path = users.path / "test_mine.py"
     text = path.read_text().replace("import pytest", "import pytest, warnings", 1)
     path.write_text(text.replace("    assert", "    warnings.warn('old', DeprecationWarning)\n    assert"))
-    result = users.pytest_process("--benchmark-autosave")
+    result = users.pytest("--benchmark-autosave")
     result.assert_outcomes(passed=1, warnings=1)
     assert len(users.saved()) == 1
 
 
+@pytest.mark.slow
 def test_users_do_not_load_what_only_our_own_tests_need(users: Project) -> None:
     users.job_test()
     path = users.path / "test_mine.py"
     path.write_text(path.read_text().replace("(run, record)", "(run, record, pytester)"))
-    result = users.pytest_process("-m", "local")
+    result = users.pytest("-m", "local")
     result.stdout.fnmatch_lines(["*fixture 'pytester' not found*"])
 
 

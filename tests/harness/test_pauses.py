@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 import time
 
 import pytest
@@ -15,15 +14,6 @@ from tests.harness.conftest import Project
 
 TODAY = datetime.date.today()
 TEST = "test_mine.py::test_it[far-1x2gpu]"
-SLURM = """\
-scheduler: slurm
-device: cpu
-layouts: {{default: [1x1]}}
-python: {python}
-work_dir: {work}
-poll_s: 0.5
-slurm: {{account: z19, partition: teaching}}
-"""
 
 
 def pause(project: Project, name: str, days: int) -> None:
@@ -39,6 +29,7 @@ def two_platforms(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["far", TEST], ids=["platform", "test"])
 def test_what_is_paused_is_skipped_with_the_reason_and_makes_no_job(two_platforms: Project, name: str) -> None:
     pause(two_platforms, name, days=0)  # its last day
@@ -48,6 +39,7 @@ def test_what_is_paused_is_skipped_with_the_reason_and_makes_no_job(two_platform
     assert two_platforms.jobs() == ["test_mine-test_it-local-1x1cpu"]
 
 
+@pytest.mark.slow
 def test_a_pause_ends_with_its_last_day(two_platforms: Project) -> None:
     pause(two_platforms, "far", days=-1)
     two_platforms.pytest("-m", "far").assert_outcomes(passed=1)
@@ -60,6 +52,7 @@ def test_a_session_of_paused_tests_only_submits_nothing(two_platforms: Project) 
     assert two_platforms.jobs() == []
 
 
+@pytest.mark.slow
 def test_a_line_says_which_pause_skips_how_many_tests(two_platforms: Project) -> None:
     two_platforms.job_test(name="test_other.py")
     pause(two_platforms, "far", days=3)
@@ -81,6 +74,7 @@ def test_a_dry_run_says_what_is_paused(two_platforms: Project) -> None:
     result.stdout.fnmatch_lines(["would be skipped: far is paused until *: new firmware (ada)"])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_a_job_that_was_begun_before_the_pause(two_platforms: Project) -> None:
     gate = two_platforms.path / "gate"
     two_platforms.job_test(f"gate={gate}")
@@ -93,44 +87,27 @@ def test_a_resumed_run_goes_on_with_a_job_that_was_begun_before_the_pause(two_pl
 # --- maintenance -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def on_slurm(project: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """One test on the partition `teaching`, which has one node, with jobs of ten minutes at most."""
-    work = tmp_path_factory.mktemp("work")
-    project.job_test()
-    text = project.path / "test_mine.py"
-    text.write_text(text.read_text().replace(".workload(", ".workload(time_limit='10m', "))
-    project.write("site/platforms/cluster.yaml", SLURM.format(python=sys.executable, work=work))
-    project.write("site/site.yaml", "enabled: [cluster]\n")
-    return project
-
-
-def reserve(slurm: Cluster, start: str) -> None:
-    words = ("ReservationName=m_upgrade", "Nodes=cn4", "Users=root", "Duration=60", "Flags=MAINT,IGNORE_JOBS,OVERLAP")
-    slurm.ask("scontrol", "create", "reservation", f"StartTime={start}", *words)
-
-
 @pytest.mark.real_slurm
-def test_a_platform_under_maintenance_is_skipped_and_makes_no_job(on_slurm: Project, slurm: Cluster) -> None:
-    reserve(slurm, "now")
+def test_a_platform_under_maintenance_is_skipped_but_for_jobs_that_use_its_reservation(
+    project: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """On the partition `teaching`, which has one node."""
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace(".workload(", ".workload(time_limit='10m', "))
+    project.on_slurm(tmp_path_factory.mktemp("work"), partition="teaching")
+    words = ("ReservationName=m_upgrade", "Nodes=cn4", "Users=root", "Duration=60", "Flags=MAINT,IGNORE_JOBS,OVERLAP")
+    slurm.ask("scontrol", "create", "reservation", "StartTime=now", *words)
     try:
-        result = on_slurm.pytest("-m", "cluster", "-rs")
-        dry = on_slurm.pytest("-m", "cluster", "--dry-run=server")
+        result = project.pytest("-m", "mine", "-rs")
+        dry = project.pytest("-m", "mine", "--dry-run=server")
+        assert project.jobs() == []
+        inside = project.pytest("-m", "mine", "--reservation", "m_upgrade", "--nodes", "cn4")
     finally:
         slurm.ask("scontrol", "delete", "ReservationName=m_upgrade")
     result.assert_outcomes(skipped=1)
     until = time.strftime("%Y-%m-%d %H:", time.localtime(time.time() + 3600))
     result.stdout.fnmatch_lines([f"SKIPPED*maintenance until {until}*: reservation m_upgrade*"])
     dry.stdout.fnmatch_lines([f"would be skipped: maintenance until {until}*"])
-    assert on_slurm.jobs() == []
-
-
-@pytest.mark.real_slurm
-def test_jobs_that_use_the_reservation_of_a_maintenance_run_during_it(on_slurm: Project, slurm: Cluster) -> None:
-    reserve(slurm, "now")
-    try:
-        result = on_slurm.pytest("-m", "cluster", "--reservation", "m_upgrade", "--nodes", "cn4")
-    finally:
-        slurm.ask("scontrol", "delete", "ReservationName=m_upgrade")
-    result.assert_outcomes(passed=1)
-    assert on_slurm.jobs() == ["test_mine-test_it-cluster-1x1cpu"]
+    inside.assert_outcomes(passed=1)
+    assert project.jobs() == ["test_mine-test_it-mine-1x1cpu"]

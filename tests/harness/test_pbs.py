@@ -79,6 +79,7 @@ def test_its_own_keys_are_checked_with_their_lines(site: Site) -> None:
     assert "work_dir: is missing (write an absolute path that login and compute nodes see)" in printed
 
 
+@pytest.mark.slow
 def test_doctor_looks_at_the_server_and_at_a_node(site: Site) -> None:
     site.furnish()
     for name in checkout.benchmarks():
@@ -89,6 +90,7 @@ def test_doctor_looks_at_the_server_and_at_a_node(site: Site) -> None:
     assert steps == [["ok", name] for name in ("file", "transport", "work_dir", "server", "policy", "node", "data")]
 
 
+@pytest.mark.slow
 def test_prepare_makes_the_data_by_a_job(site: Site) -> None:
     site.furnish()
     code, printed = site.types("prepare", "it", "--benchmark", "cosmoflow", "--size", "smoke")
@@ -97,6 +99,7 @@ def test_prepare_makes_the_data_by_a_job(site: Site) -> None:
     assert len(site.job_folders()) == 1
 
 
+@pytest.mark.slow
 def test_pytest_submits_waits_and_reads_the_result(site: Site) -> None:
     site.furnish()
     site.project.job_test()
@@ -113,6 +116,7 @@ def test_pytest_submits_waits_and_reads_the_result(site: Site) -> None:
     until(folder_is_pruned)  # qstat may show the job for a moment after its exit file is there, and then it stays
 
 
+@pytest.mark.slow
 def test_a_job_that_lives_is_shown_keeps_its_folder_and_can_be_cancelled(site: Site) -> None:
     site.furnish()
     site.project.job_test("sleep=120")

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from platforms.rundir import job_json
+from tests.harness.conftest import Project
+from tests.harness.nursery import Session
+
+pytestmark = pytest.mark.slow
 
 
 def test_rounds_are_windows_in_seconds_per_sample(project):
@@ -31,40 +35,26 @@ def test_rounds_are_windows_in_seconds_per_sample(project):
     assert len(project.saved()) == 1
 
 
-def compare(project, *args: str) -> pytest.RunResult:
-    return project.pytest_process(
-        "--benchmark-autosave", "--benchmark-compare", "--benchmark-compare-fail=mean:5%", *args
-    )
+def compare(project: Project) -> Session:
+    """A session in a process of its own, for what pytest itself does at its very end."""
+    session = project.begin("--benchmark-autosave", "--benchmark-compare", "--benchmark-compare-fail=mean:5%")
+    session.ends()
+    return session
 
 
-def test_compare_fail_fires_on_a_job_slowed_by_ten_percent(project, monkeypatch):
+def test_compare_fail_fires_on_a_job_slowed_by_ten_percent_and_is_silent_on_an_equal_job(project, monkeypatch):
     project.job_test("seconds=2,2.01,1.99")
     project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
     monkeypatch.setenv("SLOWER", "1.1")
-    result = compare(project)
-    assert result.ret == 1
-    result.stderr.fnmatch_lines(["*Performance has regressed*", "*mean*10.0*"])
-    result.stdout.fnmatch_lines(["*have regressed*exit code is 1", "*results*"])  # our table is shown all the same
-    assert "Traceback" not in result.stdout.str() + result.stderr.str()
-
-
-def test_compare_fail_is_silent_on_an_equal_job(project, monkeypatch):
-    project.job_test("seconds=2,2.01,1.99")
-    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
-    monkeypatch.setenv("SLOWER", "1.02")
-    result = compare(project)
-    assert result.ret == 0
-    assert "machine_info is different" not in result.stderr.str() + result.stdout.str()
-
-
-def test_a_histogram_without_pygal_is_refused_before_anything_is_submitted(project, monkeypatch):
-    """At the end pytest-benchmark would raise an ImportError: no table, and nothing saved."""
-    monkeypatch.setitem(sys.modules, "pygal", None)  # as if it were not installed
-    project.job_test()
-    result = project.pytest("--benchmark-histogram=drawn")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--benchmark-histogram draws with pygal, which is not installed*pip install*"])
-    assert not project.jobs()
+    slowed = compare(project)
+    assert slowed.status == 1
+    assert re.search(r"Performance has regressed(?s:.*)mean.*10\.0", slowed.errors)
+    assert re.search(r"have regressed.*exit code is 1(?s:.*)results", slowed.out)  # our table is shown all the same
+    assert "Traceback" not in slowed.said
+    monkeypatch.setenv("SLOWER", "1.12")
+    equal = compare(project)
+    assert equal.status == 0
+    assert "machine_info is different" not in equal.said
 
 
 def test_the_command_line_compares_too(project):
@@ -97,14 +87,15 @@ def test_only_and_cprofile(project):
     project.pytest("--benchmark-only", "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("values", ["[]", "[float('nan')]", "[0.0]", "[1.0, -1.0]", "[float('inf')]"])
-def test_numbers_that_are_none_fail_the_test_and_lose_nothing_else(project, values):
+def test_numbers_that_are_none_fail_their_tests_and_lose_nothing_else(project):
     project.job_test(name="test_good.py")
-    project.job_test(name="test_bad.py")
-    path = project.path / "test_bad.py"
-    path.write_text(path.read_text().replace("record(run)", f"record(run, seconds_per_sample={values})"))
+    program = '["echo", "nothing"]'
+    text = "import pytest\n\n@pytest.mark.parametrize('values', [(), (NAN,), (0.0,), (1.0, -1.0), (INFINITE,)])\n"
+    text += f"@pytest.mark.workload(command={program})\ndef test_bad(run, record, values):\n"
+    text += "    record(run, seconds_per_sample=list(values))\n"
+    project.write("test_bad.py", f"NAN, INFINITE = float('nan'), float('inf')\n{text}")
     result = project.pytest("--benchmark-autosave")
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=1, failed=5)
     result.stdout.fnmatch_lines(["*are no seconds per sample*"])
     (file,) = project.saved()
     assert [bench["name"] for bench in file["benchmarks"]] == ["test_it[local-1x1cpu]"]
@@ -222,16 +213,6 @@ def test_metrics_of_a_tests_own_need_no_seconds_per_sample(project, metrics, hea
     assert bench["stats"][stat] == pytest.approx(812.5 if stat == "ops" else 1.25)
 
 
-def test_metrics_stand_beside_seconds_per_sample(project):
-    project.job_test("seconds=2,2")
-    path = project.path / "test_mine.py"
-    path.write_text(path.read_text().replace("record(run)", 'record(run, metrics={"loss": (0.5, "nats", "lower")})'))
-    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
-    (bench,) = project.saved()[0]["benchmarks"]
-    assert bench["stats"]["ops"] == pytest.approx(50)
-    assert bench["extra_info"]["metrics"] == {"loss": {"value": 0.5, "unit": "nats", "better": "lower"}}
-
-
 TWICE = """
 import pytest
 
@@ -291,25 +272,9 @@ def test_what_is_recorded_twice_is_refused_in_one_message(project, first, second
     assert project.saved() == []
 
 
-@pytest.mark.parametrize(
-    ("metrics", "said"),
-    [
-        ('{"triad": 812}', "triad: write (value, unit, direction)*and not 812"),
-        ('{"triad": (812, "GB/s")}', "triad: write (value, unit, direction)*"),
-        ('{"triad": (float("nan"), "GB/s", "higher")}', "triad: nan cannot be judged*"),
-        ('{"triad": (0, "GB/s", "higher")}', "triad: 0 cannot be judged*"),
-        ('{"triad": ("fast", "GB/s", "higher")}', "triad: 'fast' cannot be judged*"),
-        ('{"triad": (True, "GB/s", "higher")}', "triad: True cannot be judged*"),
-        ('{"triad": (812, "", "higher")}', "triad: '' is no unit*"),
-        ('{"triad": (812, "GB/s", "up")}', "triad: 'up' is no direction*"),
-        ('{"my triad": (812, "GB/s", "higher")}', "'my triad' can be no name of a metric*"),
-        ('{"effective_throughput": (812, "GB/s", "higher")}', "effective_throughput is a number of the suite*"),
-        ("{}", "[[][]] are no seconds per sample*metrics={…}*"),
-    ],
-)
-def test_a_metric_that_cannot_be_judged_fails_its_test(project, metrics, said):
-    project.write("test_stream.py", STREAM % metrics)
+def test_a_metric_that_cannot_be_judged_fails_its_test(project):
+    project.write("test_stream.py", STREAM % '{"triad": (0, "GB/s", "higher")}')
     result = project.pytest("--benchmark-autosave")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*record(run*): {said}"])
+    result.stdout.fnmatch_lines(["*record(run*): triad: 0 cannot be judged*"])
     assert project.saved() == []

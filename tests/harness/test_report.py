@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.harness.conftest import Project
-from tests.waiting import until
 
 TEST = "test_mine.py::test_it[local-1x1cpu]"
 HEADLINE = "* 1 learning"
@@ -24,6 +23,7 @@ def page_of(path: Path) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_the_page_has_the_runs_of_this_session_and_of_earlier_ones(project: Project) -> None:
     project.job_test()
     project.pytest("--run-id=first").assert_outcomes(passed=1)
@@ -35,6 +35,7 @@ def test_the_page_has_the_runs_of_this_session_and_of_earlier_ones(project: Proj
     assert 'href="runs/second/test_mine-test_it-local-1x1cpu/"' in page
 
 
+@pytest.mark.slow
 def test_it_is_the_last_word_also_when_a_test_fails_and_under_q(project: Project) -> None:
     project.job_test("exit=1")
     result = project.pytest("--report=page.html", "-q")
@@ -44,22 +45,23 @@ def test_it_is_the_last_word_also_when_a_test_fails_and_under_q(project: Project
     assert TEST in page_of(project.path / "page.html")
 
 
+@pytest.mark.slow
 def test_it_is_written_after_an_interrupt(project: Project, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     project.job_test()
-    project.job_test(f"marks={marks}", "sleep=60", name="test_slow.py")
-    command = [sys.executable, "-m", "pytest", "--report=page.html", "test_mine.py", "test_slow.py"]
-    session = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until(lambda: (marks / "started").exists() and (project.path / "site/history").exists())
-    until(lambda: any("test_mine" in path.read_text() for path in project.path.glob("site/history/*/*[0-9a-f].jsonl")))
-    session.send_signal(signal.SIGINT)
-    output, _ = session.communicate(timeout=60)
-    assert session.returncode == pytest.ExitCode.INTERRUPTED
-    assert "report: page.html (" in output
+    project.job_test(f"marks={marks}", "sleep=600", name="test_slow.py")
+    session = project.begin("--report=page.html", "test_mine.py", "test_slow.py")
+    session.until((marks / "started").exists)
+    history = project.path / "site/history"
+    session.until(lambda: any("test_mine" in path.read_text() for path in history.glob("*/*[0-9a-f].jsonl")))
+    session.send(signal.SIGINT)
+    assert session.ends() == pytest.ExitCode.INTERRUPTED
+    assert "report: page.html (" in session.out
     assert TEST in page_of(project.path / "page.html")
 
 
+@pytest.mark.slow
 def test_site_yaml_names_the_file_beside_itself(project: Project) -> None:
     project.job_test()
     project.write("site/site.yaml", "options: {report: public.html}\n")
@@ -106,6 +108,7 @@ def test_a_folder_that_does_not_exist_is_refused_before_the_jobs(project: Projec
     assert not project.jobs()
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_changes_no_outcome(project: Project) -> None:
     project.job_test()
     path = project.path / "test_mine.py"
@@ -131,6 +134,7 @@ def test_an_empty_history_is_said(project: Project) -> None:
     assert not (project.path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_for_it_without_the_option(project: Project) -> None:
     project.job_test()
     program = "import sys, pytest\nstatus = pytest.main(['-q'])\n"

@@ -48,6 +48,7 @@ def test_a_sites_tests_have_the_same_ids_wherever_its_folder_lies(project: Proje
     assert ids(result) == ["test_ours.py::test_it[local-1x1cpu]", MINE]
 
 
+@pytest.mark.slow
 def test_a_sites_test_runs_from_its_own_folder_and_is_recorded(project: Project, named: list[str]) -> None:
     result = project.pytest(*named, "--benchmark-autosave")
     result.assert_outcomes(passed=2)
@@ -87,6 +88,7 @@ def test_in_the_sites_folder_the_suite_is_named_by_its_configuration(
     assert ids(project.pytest(*suite, "--collect-only", "-q", "-m", "local", "--site", str(site), *words)) == [MINE]
 
 
+@pytest.mark.slow
 def test_outside_of_the_checkout_a_bare_pytest_is_all_of_it(
     project: Project, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_file_that_lies_in_neither_folder_is_refused(project: Project, site: P
     result.stderr.fnmatch_lines([f"*{tmp_path}/test_lost.py lies neither in * nor in the site's folder*--site=DIR*"])
 
 
+@pytest.mark.slow
 def test_last_failed_finds_a_sites_test_beside_ours(project: Project, site: Path) -> None:
     project.job_test("exit=1", name="test_ours.py")
     project.job_test(name="test_good.py")
@@ -127,6 +130,7 @@ def test_last_failed_finds_a_sites_test_beside_ours(project: Project, site: Path
     project.pytest(*where, "-p", "no:cacheprovider").assert_outcomes(passed=1, failed=2)
 
 
+@pytest.mark.slow
 def test_resume_goes_on_with_a_sites_test(project: Project, site: Path) -> None:
     gate = site / "gate"
     (site / "test_mine.py").write_text(TEST % ([f"gate={gate}"],))
@@ -141,6 +145,7 @@ def test_resume_goes_on_with_a_sites_test(project: Project, site: Path) -> None:
     assert len(submitted(site)) == 1
 
 
+@pytest.mark.slow
 def test_a_sites_conftest_serves_its_tests(project: Project, site: Path) -> None:
     (site / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef limit():\n    return 3\n")
     text = (TEST % ([],)).replace("(run, record)", "(run, record, limit)").replace("not run.problems", "limit == 3")

@@ -1,16 +1,17 @@
 """Sessions that are killed at random points, until one lives to the end: each job ran once, each result is there once.
 
 What ran is what the schedulers themselves say: Slurm's accounting, the API server's answers, and for this machine what
-the jobs leave behind. `pytest tests/harness/test_torture.py --seeds 50` kills more often than CI does.
+the jobs leave behind. One seed for each platform is part of every test, the others are for the night; `pytest
+tests/harness/test_torture.py --seeds 50` kills more often.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
+import signal
 import subprocess
-import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -20,13 +21,11 @@ from pathlib import Path
 import pytest
 
 from platforms.rundir import session_history
-from tests.clusters.slurm import Cluster
 from tests.fake_kubernetes import Kube
 from tests.harness.conftest import Project
 
 JOBS = 5
 MOST_KILLS = 4
-PATIENCE_S = 120.0
 TEST = """
 @pytest.mark.workload(command=["sh", "-c", 'echo ran; {also}sleep 0.{number}'])
 def test_{number}(run):
@@ -66,7 +65,7 @@ class Site(ABC):
 
 
 class Local(Site):
-    session_s = 2.5
+    session_s = 1.5
 
     def __init__(self, project: Project) -> None:
         super().__init__(project)
@@ -80,13 +79,12 @@ class Local(Site):
 
 
 class Cloud(Site):
-    session_s = 4.0
+    session_s = 3.0
     also = ""
 
     def __init__(self, project: Project, kube: Kube) -> None:
         super().__init__(project)
         self.kube = kube
-        os.environ["KUBECONFIG"] = str(kube.kubeconfig)
         cluster = 'kubernetes: {context: fake, image: "bench.local/python:3.11", cpu: 100m, memory: 64Mi}'
         text = "scheduler: kubernetes\ndevice: cpu\nlayouts: {default: [1x1]}\ndata_dir: /data\nmax_running: 3\n"
         project.write("site/platforms/place.yaml", f"{text}{cluster}\n")
@@ -98,13 +96,11 @@ class Cloud(Site):
 
 
 class Campus(Site):
-    session_s = 8.0
+    session_s = 7.0
     also = ""
 
-    def __init__(self, project: Project, slurm: Cluster) -> None:
+    def __init__(self, project: Project) -> None:
         super().__init__(project)
-        self.slurm = slurm
-        os.environ["SLURM_CONF"] = slurm.environ["SLURM_CONF"]
         text = "scheduler: slurm\ndevice: cpu\nlayouts: {default: [1x1]}\nmax_running: 3\npoll_s: 0.5\n"
         text += f"work_dir: {project.path}/work\nslurm: {{account: z19}}\n"
         project.write("site/platforms/place.yaml", text)
@@ -112,44 +108,46 @@ class Campus(Site):
 
     def ran(self) -> Counter[str]:
         command = ["sacct", "-X", "-n", "-P", "--duplicates", "--starttime=now-1hour", "--format=JobName", "--allusers"]
-        told = subprocess.run(command, env=os.environ, check=True, capture_output=True, text=True).stdout.split()
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         ours = set(self.names())
         return Counter(name for name in told if name in ours)
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, project: Project, tmp_path: Path) -> Iterator[Site]:
-    before = dict(os.environ)
-    try:
-        if request.param == "local":
-            yield Local(project)
-        elif request.param == "kubernetes":
-            with Kube(tmp_path / "kube") as kube:
-                yield Cloud(project, kube)
-        else:
-            yield Campus(project, request.getfixturevalue("slurm"))
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+def site(
+    request: pytest.FixtureRequest, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Site]:
+    if request.param == "local":
+        yield Local(project)
+    elif request.param == "kubernetes":
+        with Kube(tmp_path / "kube") as kube:
+            monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
+            yield Cloud(project, kube)
+    else:
+        request.getfixturevalue("slurm")
+        yield Campus(project)
 
 
 SITES = ["local", "kubernetes", pytest.param("slurm", marks=pytest.mark.real_slurm)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("seed", range(metafunc.config.getoption("seeds")))
+    nightly = pytest.mark.nightly("harness", "platforms/rundir", "platforms/runner", "platforms/schedulers")
+    more = [pytest.param(seed, marks=nightly) for seed in range(1, metafunc.config.getoption("seeds"))]
+    metafunc.parametrize("seed", [0, *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", SITES, indirect=True)
 def test_killed_at_random(site: Site, seed: int) -> None:
     dice = random.Random(seed)
     tests = (TEST.format(also=site.also, number=number) for number in range(JOBS))
     site.project.write("test_it.py", "import pytest\n" + "".join(tests))
-    kills = [dice.uniform(0.2, site.session_s) for _ in range(dice.randint(1, MOST_KILLS))]
-    while (status := session(site, kills.pop() if kills else None)) is None and not site.ended:
-        pass
-    said = (site.project.path / "said").read_text()
-    assert status in (0, None), said  # None: it was killed, and had ended
+    kills = [dice.uniform(0.05, site.session_s) for _ in range(dice.randint(1, MOST_KILLS))]
+    status, said = session(site, kills.pop())
+    while status == -signal.SIGKILL and not site.ended:
+        status, said = session(site, kills.pop() if kills else None)
+    assert status in (0, -signal.SIGKILL), said  # or it was killed, and had ended
     cases = list(ElementTree.parse(site.project.path / "junit.xml").iter("testcase"))
     assert len(cases) == JOBS
     assert not [case for case in cases if {child.tag for child in case} & {"failure", "error", "skipped"}], said
@@ -157,27 +155,13 @@ def test_killed_at_random(site: Site, seed: int) -> None:
     assert site.ran() == Counter(site.names())
 
 
-def session(site: Site, kill_after_s: float | None = None) -> int | None:
-    """Its exit status; None when it was killed."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "test_it.py",
-        "-m",
-        "place",
-        f"--run-id={site.run_id}",
-        "--junitxml=junit.xml",
-    ]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    with (site.project.path / "said").open("wb") as said:
-        process = subprocess.Popen(command, cwd=site.project.path, stdout=said, stderr=said, env=environ)
-    try:
-        return process.wait(PATIENCE_S if kill_after_s is None else kill_after_s)
-    except subprocess.TimeoutExpired:
-        if kill_after_s is None:
-            raise
-        return None
-    finally:
-        process.kill()
-        process.wait()
+def session(site: Site, kill_after_s: float | None) -> tuple[int, str]:
+    """Its exit status, which may be that of a kill, and what it said."""
+    words = ("test_it.py", "-m", "place", f"--run-id={site.run_id}", "--junitxml=junit.xml")
+    session = site.project.begin(*words)
+    if kill_after_s is not None:
+        end = time.monotonic() + kill_after_s
+        while session.status is None and time.monotonic() < end:
+            time.sleep(0.02)
+        session.kill()
+    return session.ends(), session.said

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -14,7 +12,6 @@ from reporting.history import reader
 from reporting.history.envelope import Envelope
 from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
-from tests.waiting import until
 
 COUNTING = """
 import pytest
@@ -60,6 +57,7 @@ def entries(project: Project) -> list[Envelope]:
     return reader.read(project.path / "site/history")
 
 
+@pytest.mark.slow
 def test_each_repeat_of_a_campaign_is_measured_and_judged_by_the_tests_body(project: Project) -> None:
     write_test(project, [100.0, 101.0, 99.0])
     result = project.pytest("--repeat=3", "--label=before", "--benchmark-json=saved.json")
@@ -78,12 +76,14 @@ def test_each_repeat_of_a_campaign_is_measured_and_judged_by_the_tests_body(proj
     assert saved["stats"]["rounds"] == 3
 
 
+@pytest.mark.slow
 def test_the_repeats_of_a_session_are_one_value_of_the_series(project: Project) -> None:
     write_test(project, [100.0, 150.0, 99.0, 98.0, 101.0])
     result = project.pytest("--repeat=5")
     result.stdout.fnmatch_lines(["*learning 1 of 20*"])
 
 
+@pytest.mark.slow
 def test_a_labelled_session_is_in_no_series(project: Project) -> None:
     """Its nodes may be half upgraded."""
     write_test(project, [100.0, 98.0, 101.0, 99.0])
@@ -94,6 +94,7 @@ def test_a_labelled_session_is_in_no_series(project: Project) -> None:
     project.pytest().stdout.fnmatch_lines(["*learning 1 of 20*"])
 
 
+@pytest.mark.slow
 def test_the_row_of_several_jobs_names_the_one_that_it_is(project: Project) -> None:
     write_test(project, [100.0, 95.0, 99.0, 96.0])
     result = project.pytest("--repeat=4")
@@ -106,6 +107,7 @@ def test_the_row_of_several_jobs_names_the_one_that_it_is(project: Project) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_beside_others_fails_the_test_and_loses_no_number(project: Project) -> None:
     write_test(project, [100.0, None, 99.0])
     result = project.pytest("--repeat=3")
@@ -118,6 +120,7 @@ def test_a_job_that_fails_beside_others_fails_the_test_and_loses_no_number(proje
     ]
 
 
+@pytest.mark.slow
 def test_where_all_jobs_fail_the_test_does_and_the_end_says_how_many(project: Project) -> None:
     write_test(project, [None, None])
     result = project.pytest("--repeat=2", "--label=before")
@@ -127,6 +130,7 @@ def test_where_all_jobs_fail_the_test_does_and_the_end_says_how_many(project: Pr
     )
 
 
+@pytest.mark.slow
 def test_a_job_whose_numbers_the_body_refuses_is_named(project: Project) -> None:
     write_test(project, [100.0, 500.0, 99.0])
     result = project.pytest("--repeat=3")
@@ -135,6 +139,7 @@ def test_a_job_whose_numbers_the_body_refuses_is_named(project: Project) -> None
     assert [run.sane for run in entries(project)] == [True, False, True]
 
 
+@pytest.mark.slow
 def test_a_fixture_that_uses_the_run_is_refused(project: Project) -> None:
     write_test(project, [100.0, 101.0])
     path = project.path / "test_rate.py"
@@ -150,14 +155,11 @@ def test_a_fixture_that_uses_the_run_is_refused(project: Project) -> None:
     result.stdout.fnmatch_lines(["*the fixture rates uses `run`*"])
 
 
+@pytest.mark.slow
 def test_a_campaign_goes_on_after_its_session_was_killed(project: Project) -> None:
-    write_test(project, [100.0, 101.0, 102.0, 103.0], sleep_s=1.0)
-    command = [sys.executable, "-m", "pytest", "--repeat=4", "--label=before", "--run-id=campaign"]
-    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
-        try:
-            until(lambda: len(list((project.path / "counter").iterdir())) >= 2)
-        finally:
-            session.kill()
+    write_test(project, [100.0, 101.0, 102.0, 103.0], sleep_s=0.5)
+    words = ("--repeat=4", "--label=before", "--run-id=campaign")
+    project.killed(lambda: len(list((project.path / "counter").iterdir())) >= 2, *words)
     result = project.pytest("--resume=campaign")
     result.assert_outcomes(passed=1)
     written = entries(project)
@@ -165,6 +167,7 @@ def test_a_campaign_goes_on_after_its_session_was_killed(project: Project) -> No
     assert sorted(run.metrics["rate"].value for run in written) == [100.0, 101.0, 102.0, 103.0]
 
 
+@pytest.mark.slow
 def test_a_campaign_that_the_session_stops_waiting_for_is_pending_and_goes_on_later(project: Project) -> None:
     write_test(project, [100.0, 101.0, 102.0], sleep_s=1.5)
     result = project.pytest("--repeat=3", "--run-id=campaign", "--wait=2s")
@@ -178,10 +181,7 @@ def test_a_campaign_that_the_session_stops_waiting_for_is_pending_and_goes_on_la
 @pytest.fixture
 def on_slurm(project: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose platform `mine` is the partition of cn1, cn2 and cn3."""
-    work = tmp_path_factory.mktemp("work")
-    keys = f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19, partition: standard}}\n"
-    project.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
-    project.write("site/site.yaml", "enabled: [mine]\n")
+    project.on_slurm(tmp_path_factory.mktemp("work"))
     project.write("test_rate.py", RATE_ON_SLURM)
     return project
 
@@ -193,30 +193,23 @@ def test_the_repeats_of_a_campaign_are_spread_over_idle_nodes(on_slurm: Project)
 
 
 @pytest.mark.real_slurm
-def test_treated_and_control_nodes_are_measured_in_turn_in_the_same_session(on_slurm: Project) -> None:
-    words = ("--platform=mine", "--label=before", "--treated=cn1,cn2", "--control=cn3")
-    result = on_slurm.pytest(*words)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*warning: --treated and --control: a group of one node has no verdict in *"])
-    written = sorted(entries(on_slurm), key=lambda run: run.trial.repeat or 0)
-    assert [(run.nodes, run.trial.label, run.provenance["group"]) for run in written] == [
-        (("cn1",), "before", "treated"),
-        (("cn3",), "before", "control"),
-        (("cn2",), "before", "treated"),
-    ]
-
-
-@pytest.mark.real_slurm
-def test_a_job_of_a_campaign_that_cannot_start_is_named_with_its_node_and_the_reason(
+def test_treated_and_control_nodes_take_turns_and_one_that_cannot_start_is_named_with_the_reason(
     on_slurm: Project, slurm: Cluster
 ) -> None:
     slurm.ask("scontrol", "update", "nodename=cn2", "state=drain", "reason=bad DIMM")
-    try:
-        result = on_slurm.pytest("--platform=mine", "--label=before", "--treated=cn1,cn2", "--control=cn3,v100n1")
-    finally:
-        slurm.ask("scontrol", "update", "nodename=cn2", "state=resume")
-    result.stdout.fnmatch_lines(["*measure-before-3 on cn2 (can never start: *cn2 is drained*bad DIMM*"])
-    result.stdout.fnmatch_lines(["*warning: --treated and --control: with two nodes in a group, the interval*"])
+    result = on_slurm.pytest("--platform=mine", "--label=before", "--treated=cn1,cn2", "--control=cn3")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*warning: --treated and --control: a group of one node has no verdict in *",
+            "*measure-before-3 on cn2 (can never start: *cn2 is drained*bad DIMM*",
+        ]
+    )
+    measured = [run for run in entries(on_slurm) if run.sane]
+    assert [(run.nodes, run.trial.label, run.trial.repeat, run.provenance["group"]) for run in measured] == [
+        (("cn1",), "before", 1, "treated"),
+        (("cn3",), "before", 2, "control"),
+    ]
 
 
 @pytest.mark.parametrize(
