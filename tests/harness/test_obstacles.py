@@ -89,16 +89,11 @@ def test_without_the_option_such_an_end_is_a_failure(project):
 
 
 def test_a_pass_names_the_obstacle_to_remove_and_fills_no_pin(project):
-    """A real training, of seconds, on this machine."""
-    project.write("test_resnet50.py", TEST)
-    text = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\nconfigurations: [gbs32]\nsize: smoke\n"
-    project.write("site/platforms/old.yaml", f"{text}{OBSTACLE}")
-    project.write("site/site.yaml", "enabled: [old]\n")
-    words = ["data", "resnet50", "--size", "smoke", "--data-dir", str(project.path / "data/resnet50-smoke")]
-    subprocess.run([sys.executable, "-m", "models", *words], cwd=ROOT, check=True, capture_output=True)
+    refusing(project)
+    project.write("refuses.sh", f"#!/bin/sh\nexec {sys.executable} {project.path}/program.py\n")
     result = project.pytest("-m", "old", "--try-unsupported")
     result.assert_outcomes(passed=1)
-    place = f"{project.path}/site/platforms/old.yaml:7"
+    place = f"{project.path}/site/platforms/old.yaml:8"
     reason = "it does not compile (source: a paper)"
     result.stdout.fnmatch_lines(
         [

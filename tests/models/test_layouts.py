@@ -40,12 +40,13 @@ class Net:
 
     def __init__(self, name: str) -> None:
         self.module: Any = benchmarks.load(name)
-        self.shape, self.samples, self.targets = two_samples(name)
+        self.name = name
         self.extremes = SimpleNamespace(minimum=torch.zeros(16), maximum=torch.ones(16))  # which DeepCAM asks for
 
     def gradients(self, dtype: str, *, channels_last: bool, training: bool) -> Mapping[str, torch.Tensor]:
+        shape, samples, targets = two_samples(self.name, training)
         torch.manual_seed(0)
-        net = self.module.build(next(iter(self.module.VARIANTS)), self.shape).train(training)
+        net = self.module.build(next(iter(self.module.VARIANTS)), shape).train(training)
         kind = torch.float64 if dtype == "fp64" else TORCH_DTYPES[dtype]
         if channels_last:
             net = net.to(memory_format=self.module.CHANNELS_LAST)
@@ -54,22 +55,25 @@ class Net:
         prepare = self.module.Prepare(self.extremes, torch.device("cpu"), kind, channels_last)
         torch.manual_seed(0)  # of the dropout
         with Cpu().autocast("fp32" if dtype == "fp64" else dtype):
-            loss = self.module.criterion(net(prepare(self.samples)), self.targets)
+            loss = self.module.criterion(net(prepare(samples)), targets)
         loss.backward()
         return {name: parameter.grad.double() for name, parameter in net.named_parameters()}
 
 
-def two_samples(name: str) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
-    """A shape, two samples as the data set hands them over, and their targets."""
+def two_samples(name: str, training: bool) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
+    """A shape, two samples as the data set hands them over, and their targets. In training they are larger, since
+    BatchNorm over few pixels amplifies most."""
     generator = torch.Generator().manual_seed(1)
     if name == "resnet50":
-        pixels = torch.randint(0, 256, (2, 32, 32, 3), dtype=torch.uint8, generator=generator)
-        return (32, 32), pixels, torch.tensor([7, 700])
+        side = 64 if training else 32
+        pixels = torch.randint(0, 256, (2, side, side, 3), dtype=torch.uint8, generator=generator)
+        return (side, side), pixels, torch.tensor([7, 700])
     if name == "cosmoflow":
         counts = torch.poisson(torch.full((2, 32, 32, 32, 4), 1.5), generator=generator).to(torch.int16)
         return (32, 32, 32), counts, 2 * torch.rand(2, 4, generator=generator) - 1
-    fields = torch.rand(2, 16, 32, 16, generator=generator)
-    return (16, 32), fields, torch.randint(0, 3, (2, 16, 32), dtype=torch.uint8, generator=generator)
+    shape = (32, 48) if training else (16, 32)
+    fields = torch.rand(2, *shape, 16, generator=generator)
+    return shape, fields, torch.randint(0, 3, (2, *shape), dtype=torch.uint8, generator=generator)
 
 
 @pytest.fixture(scope="module")
