@@ -18,7 +18,7 @@ from models.data.manifest import Manifest
 from models.data.synthetic import write_set
 from models.data.synthetic_cosmoflow import recipe
 from models.errors import DataCorrupt, DataMissing
-from tests.data.open_files import open_below
+from tests.data.sets import open_below
 
 SHAPE = (6, 5, 4)
 SAMPLES = 7
