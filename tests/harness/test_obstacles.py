@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
-from models.data.synthetic import write_set
-from models.data.synthetic_cosmoflow import recipe
 from platforms.rundir import job_json
+from tests.harness.conftest import ROOT
 
 TEST = """
 import pytest
@@ -97,7 +98,8 @@ def test_a_pass_names_the_obstacle_to_remove_and_fills_no_pin(project):
     text = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\nconfigurations: [tuned]\nsize: smoke\n"
     project.write("site/platforms/old.yaml", f"{text}{OBSTACLE.replace('resnet50', 'cosmoflow')}")
     project.write("site/site.yaml", "enabled: [old]\n")
-    write_set(str(project.path / "data/cosmoflow-smoke"), recipe("smoke", 4, 0), processes=1)
+    words = ["data", "cosmoflow", "--samples", "4", "--data-dir", str(project.path / "data/cosmoflow-smoke")]
+    subprocess.run([sys.executable, "-m", "models", *words, "--size", "smoke"], cwd=ROOT, check=True)
     result = project.pytest("-m", "old", "--try-unsupported")
     result.assert_outcomes(passed=1)
     place = f"{project.path}/site/platforms/old.yaml:7"
