@@ -22,6 +22,7 @@ from models.data.hdf5 import describe, read
 from models.errors import DataCorrupt, DataMissing
 from tests.data.sets import open_below
 
+ROOT = Path(__file__).resolve().parents[2]
 SHAPE = (24, 36, 5)
 NAME = "climate/data"
 
@@ -358,6 +359,25 @@ def test_a_file_that_is_gone_or_may_not_be_read(tmp_path):
     path.symlink_to(path)
     with pytest.raises(DataMissing, match=r"a\.h5 .*Too many levels"):
         load(str(path), (NAME,))
+
+
+UNREADABLE = """
+import sys
+from models.data.hdf5 import describe
+from models.errors import DataMissing
+try:
+    describe(sys.argv[1], ("climate/data",))
+except DataMissing:
+    print("missing")
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_could_not_read_a_file_ends_as_it_wants_to(tmp_path):
+    """HDF5 crashed at the end of the process."""
+    command = [sys.executable, "-c", UNREADABLE, str(tmp_path)]  # a folder can be opened, and not read
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "missing\n", "")
 
 
 def test_names_need_not_be_text(tmp_path):
