@@ -112,13 +112,6 @@ def test_slices_of_a_batch_are_filled_and_nothing_beside_them(tmp_path):
         read(str(path), {NAME: torch.zeros(5, 36, 24, dtype=torch.int16).permute(2, 1, 0)})
 
 
-def test_a_buffer_can_be_chosen_by_what_is_found(tmp_path):
-    path = save(tmp_path / "a.h5", values(dtype=">i8"))
-    arrays = load(str(path), (NAME,))
-    assert arrays[NAME].dtype == np.dtype(">i8")
-    assert arrays[NAME].tobytes() == values(dtype=">i8").tobytes()
-
-
 def test_one_value_and_small_datasets(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["count"], file["y"] = 12, np.arange(4.0)
