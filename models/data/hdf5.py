@@ -265,7 +265,10 @@ def _opened_by_hdf5(
         access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
         access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
         access.set_fileobj_driver(h5py.h5fd.fileobj_driver, source)
-        file = h5py.h5f.open(b"an open file", h5py.h5f.ACC_RDONLY, access)
+        try:
+            file = h5py.h5f.open(b"an open file", h5py.h5f.ACC_RDONLY, access)
+        finally:
+            del access  # the traceback of an error keeps this frame, and HDF5 crashes at exit if it still has the list
         try:
             yield h5py, file
         finally:

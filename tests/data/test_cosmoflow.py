@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,6 @@ from models.data.manifest import Manifest
 from models.data.synthetic import write_set
 from models.data.synthetic_cosmoflow import recipe
 from models.errors import DataCorrupt, DataMissing
-from tests.data.open_files import open_below
 
 SHAPE = (6, 5, 4)
 SAMPLES = 7
@@ -131,18 +129,6 @@ def test_many_threads_read_at_once(folder):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(same, [index % SAMPLES for index in range(200)]))
-
-
-def test_no_file_stays_open(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "set")
-    data = opened(tmp_path / "set")
-    data[(0, 0)]
-    broken = Path(data.path(3))
-    broken.write_bytes(broken.read_bytes()[:-30])
-    data[(0, 1)]
-    with pytest.raises(DataCorrupt):
-        data[(0, 3)]
-    assert open_below(tmp_path / "set") == []
 
 
 def test_files_are_sorted_and_others_passed_over(tmp_path, suffix):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from pathlib import Path
 
 import h5py
@@ -130,32 +129,6 @@ def test_values_of_another_number_format_are_converted_and_that_is_said(folder, 
     assert data[(0, 0)][0].numpy().tobytes() == image(0).tobytes()
     assert len(data.warnings) == 1
     assert "climate/data" in data.warnings[0]
-
-
-def test_eight_threads_fill_a_batch(folder):
-    data = opened(folder)
-    x, y = torch.zeros(SAMPLES, *SHAPE, 16), torch.zeros(SAMPLES, *SHAPE, dtype=torch.uint8)
-    start = threading.Barrier(SAMPLES)
-
-    def work(number: int) -> None:
-        start.wait()
-        for turn in range(SAMPLES):
-            index = (number + turn) % SAMPLES
-            data.fill(index, *(mine := (torch.empty(*SHAPE, 16), torch.empty(SHAPE, dtype=torch.uint8))))
-            same.append(
-                mine[0].numpy().tobytes() == image(index).tobytes() and mine[1].tolist() == labels(index).tolist()
-            )
-        data.fill(number, x[number], y[number])
-
-    same: list[bool] = []
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(SAMPLES)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert same == [True] * SAMPLES**2
-    assert x.numpy().tobytes() == np.stack([image(number) for number in range(SAMPLES)]).tobytes()
-    assert y.tolist() == [labels(number).tolist() for number in range(SAMPLES)]
 
 
 def test_the_thread_loader_takes_it(folder):

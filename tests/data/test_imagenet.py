@@ -28,7 +28,7 @@ from models.data.skip_corrupt import SkipCorrupt
 from models.data.synthetic import write_set
 from models.data.synthetic_resnet50 import recipe_of
 from models.errors import DataCorrupt, DataMissing, ImpossibleRequest
-from tests.data.open_files import open_below
+from tests.data.sets import open_below
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -256,6 +256,7 @@ print("identical")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed (pip install torchvision)"
 )
@@ -369,7 +370,14 @@ def batches(data, workers: int, start: str, count: int):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12 dislikes fork beside any thread
-@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("forkserver", 1), ("spawn", 1)])
+@pytest.mark.parametrize(
+    ("start", "workers"),
+    [
+        ("fork", 2),
+        pytest.param("spawn", 1, marks=pytest.mark.slow),
+        pytest.param("forkserver", 1, marks=pytest.mark.nightly("models/data/process_loader.py")),
+    ],
+)
 def test_workers_give_the_same_batches_and_one_count_of_corrupt_files(folder, start, workers):
     put(folder, "n00000001/n_1.JPEG", b"text")
     put(folder, "n00000001/n_10.JPEG", b"")

@@ -16,7 +16,7 @@ import pytest
 
 from models.data import mincore, pagecache
 from models.errors import DataMissing, ImpossibleRequest
-from tests.data.open_files import open_below
+from tests.data.sets import open_below
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -168,6 +168,7 @@ pagecache.load(Files())
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it(disk):
     paths = write(disk, [SIZE])
     arguments, pipe = [sys.executable, "-c", ENDLESS, os.fsdecode(paths[0])], subprocess.PIPE
@@ -231,6 +232,7 @@ def holder(path: bytes, lock: bool) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", [False, True], ids=["mapped", "locked"])
 def test_a_file_that_another_process_holds_cannot_be_cold(disk, lock):
     paths = write(disk, [SIZE] * 3)
@@ -243,6 +245,7 @@ def test_a_file_that_another_process_holds_cannot_be_cold(disk, lock):
     assert pagecache.prepare(paths, "cold") == 0, "it is gone"
 
 
+@pytest.mark.slow
 def test_little_that_is_held_is_no_harm(disk):
     paths = write(disk, [SIZE] * 20)
     with holder(paths[7], lock=False):

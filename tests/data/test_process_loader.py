@@ -78,10 +78,11 @@ def thread_loader(data: Counted, sampler: object, local_batch: int, workers: int
     return ThreadLoader(data, sampler, workers=workers, pinned=False)  # type: ignore[arg-type]
 
 
+at_night = pytest.mark.nightly("models/data/process_loader.py", "models/data/thread_loader.py")
 LOADERS = pytest.mark.parametrize("make", [process_loader, thread_loader])
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3, 5])
+@pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("local_batch", [1, 4, 7])
 def test_the_batches_are_those_of_torchs_loader(tmp_path: Path, workers: int, local_batch: int) -> None:
     data, sampler = Counted(tmp_path), StepSampler(24, local_batch=local_batch, rank=0, world=1, accumulation=1, seed=0)
@@ -100,7 +101,7 @@ def test_batches_of_several_lengths_keep_theirs(tmp_path: Path) -> None:
 
 
 @LOADERS
-@pytest.mark.parametrize("workers", [0, 1, 2, 4, 8, 15])
+@pytest.mark.parametrize("workers", [0, 1, 4, *(pytest.param(number, marks=at_night) for number in (2, 8, 15))])
 def test_few_batches_wait_for_a_consumer_that_stands_still(tmp_path: Path, make: object, workers: int) -> None:
     """As in a slow first step: what is read then is consumed later, faster than the workers read."""
     data, local_batch = Counted(tmp_path), 16
@@ -173,6 +174,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_the_processes_end_when_their_consumer_is_killed(tmp_path: Path) -> None:
     words = [sys.executable, "-c", CONSUMER, str(tmp_path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as consumer:

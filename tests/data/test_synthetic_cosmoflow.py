@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import pickle
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,15 +21,10 @@ from models.data.cosmoflow import open_folder
 from models.data.synthetic import write_set
 from models.data.synthetic_cosmoflow import FORMATS, GROWTH, SAMPLES, SHAPES, file_name, recipe, sample
 from models.errors import ImpossibleRequest
+from tests.data.sets import digests
 
-ROOT = Path(__file__).resolve().parents[2]
 CUBE, SMALL = SHAPES["quick"], SHAPES["smoke"]
 REAL_BYTES = 2_828_486  # mean of the real set, by MLPerf Storage's configuration
-
-
-def digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -53,6 +46,7 @@ def smoke() -> tuple[np.ndarray, np.ndarray]:
 # --- what is written -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_number_of_processes(folder, tmp_path):
     write_set(str(tmp_path / "set"), recipe("smoke", 6, 3, folder.name), processes=1)
     assert digests(tmp_path / "set") == digests(folder)
@@ -106,12 +100,6 @@ def test_the_check_of_the_disk_counts_enough(folder, tmp_path):
     assert max(sizes) <= promised < 1.2 * np.mean(sizes)
 
 
-def test_the_generator_needs_no_torch():
-    code = "import sys, models.data.synthetic_cosmoflow; print('torch' in sys.modules, 'h5py' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert out.split() == ["False", "False"]
-
-
 def test_without_h5py_there_is_no_hdf5(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(
@@ -138,6 +126,7 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path, file_format):
 # --- what is in it ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sample_of_true_size_is_as_large_as_the_real_ones(tmp_path):
     made = recipe("quick", 2, 0)
     (tmp_path / "train").mkdir()
@@ -187,6 +176,7 @@ def summaries(x: np.ndarray) -> np.ndarray:
     return np.hstack([x.mean((1, 2, 3)), logs.mean((1, 2, 3)), logs.std((1, 2, 3)), near, np.ones((len(x), 1))])
 
 
+@pytest.mark.slow
 def test_each_target_shows(smoke):
     """A line fitted to half of the samples tells the targets of the others."""
     x, y = summaries(smoke[0]), smoke[1]
@@ -222,6 +212,7 @@ class Net(nn.Module):
         return 1.2 * torch.tanh(self.head(x))
 
 
+@pytest.mark.nightly("models/data/synthetic_cosmoflow.py")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_loss_falls_within_a_hundred_steps_at_the_references_rate(smoke, seed):
     torch.manual_seed(seed)

@@ -23,6 +23,7 @@ from models.data.imagenet import open_folder
 from models.data.synthetic import write_set
 from models.data.synthetic_resnet50 import SAMPLES, recipe, recipe_of
 from models.errors import CommandError, DataCorrupt, DataMissing, ImpossibleRequest
+from tests.data.sets import digests
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
@@ -31,11 +32,6 @@ SAMPLES_HERE, CLASSES = 70, 10
 
 def write(folder: Path, samples: int = 6, classes: int = 3, seed: int = 0, processes: int = 1, **options):
     return write_set(str(folder), recipe_of(samples, classes, seed), processes=processes, **options)
-
-
-def digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def beside(folder: Path) -> list[str]:
@@ -54,6 +50,7 @@ def folder(tmp_path_factory) -> Path:
 # --- what is written -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_number_of_processes(folder, tmp_path):
     steps = []
     write(tmp_path / "set", SAMPLES_HERE, CLASSES, progress=lambda done, total: steps.append((done, total)))
@@ -141,6 +138,7 @@ def test_sizes():
     assert [recipe(size, None, 0).samples for size in SAMPLES] == [64, 2048, 2048]
 
 
+@pytest.mark.slow
 def test_it_runs_from_an_archive_anywhere(folder, tmp_path):
     """As in a job: no checkout, another current folder, processes that are spawned."""
     archive = tmp_path / "models.pyz"
@@ -243,7 +241,7 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize(("samples", "processes"), [(6, 1), (70, 2)])
+@pytest.mark.parametrize(("samples", "processes"), [(6, 1), pytest.param(70, 2, marks=pytest.mark.slow)])
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path, small_files, samples, processes):
     with pytest.raises(
         ImpossibleRequest, match=r"writing .*set failed, nothing was left there \(File too large\): give"
@@ -269,6 +267,7 @@ def test_requests_that_make_no_set(tmp_path, wrong):
 DIES = "import os\n\ndef die(part, index):\n    return 1 if index < 70 else os.kill(os.getpid(), 9)\n"
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_told(tmp_path, monkeypatch):
     (tmp_path / "dies.py").write_text(DIES)
     monkeypatch.syspath_prepend(tmp_path)
@@ -294,6 +293,7 @@ def writer(folder: Path, samples: int, processes: int = 1) -> subprocess.Popen[s
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
+@pytest.mark.slow
 def test_two_writers_at_once_end_with_one_good_set(tmp_path):
     writers = [writer(tmp_path / "set", 40) for _ in range(2)]
     assert [process.communicate(timeout=60)[1] for process in writers] == ["", ""]
@@ -333,6 +333,7 @@ def gone(pids: list[int]) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_no_process_and_no_set(tmp_path):
     process = writer(tmp_path / "set", 100_000, processes=2)
     part, children = running(process, tmp_path / "set")
@@ -347,6 +348,7 @@ def test_a_killed_writer_leaves_no_process_and_no_set(tmp_path):
     assert beside(tmp_path / "set") == [part.name], "a writer on another machine may still fill it"
 
 
+@pytest.mark.slow
 def test_an_interrupted_writer_cleans_up(tmp_path):
     process = writer(tmp_path / "set", 100_000, processes=2)
     _, children = running(process, tmp_path / "set")

@@ -25,7 +25,7 @@ from models.data import crc32c, tfrecord
 from models.data.tf_example import serialise
 from models.data.tfrecord import TfRecordReader, fastest, framed, write
 from models.errors import DataCorrupt, DataMissing
-from tests.data.open_files import open_below
+from tests.data.sets import open_below
 
 X, Y = bytes(range(64)), [0.25, -1.0, 1.0, 0.0]
 READERS = [TfRecordReader("deflate", "google-crc32c"), TfRecordReader("zlib", "numpy")]
@@ -222,6 +222,7 @@ def harmless(path: Path, content: bytes, reader: TfRecordReader) -> set[tuple[in
     return found
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_in_the_compressed_file_is_found_or_harmless(tmp_path, reader):
     stored = compressed(RECORD, 0)  # not compressed, so that after its first three bits only padding means nothing
     assert harmless(tmp_path / "file", stored, reader) == HARMLESS | {(10, bit) for bit in range(3, 8)}
@@ -297,7 +298,7 @@ def test_whatever_has_a_good_checksum_is_read_as_protobuf_reads_it_or_refused(tm
         UNKNOWN + message(*order) for order in ([ARRAY, PACKED], [UNPACKED, *OTHERS, ARRAY], [OTHERS[0], MIXED, ARRAY])
     ]
     same = 0
-    for _ in range(1500):
+    for _ in range(700):
         data = mutated(rng.choice(base), rng)
         try:
             x, y = read(saved(tmp_path / "file", framed(data)))
@@ -307,7 +308,7 @@ def test_whatever_has_a_good_checksum_is_read_as_protobuf_reads_it_or_refused(tm
         assert list(features["x"].bytes_list.value) == [x]
         assert list(features["y"].float_list.value) == y
         same += 1
-    assert same > 150
+    assert same > 70
 
 
 def test_nothing_is_allocated_because_a_file_says_so(tmp_path, reader):

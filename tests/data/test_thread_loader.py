@@ -194,6 +194,7 @@ def test_nothing_is_begun_for_a_consumer_that_fills_itself(tmp_path):
     assert (data.begun, threads()) == ([0, 1], [])
 
 
+@pytest.mark.slow
 def test_memory_holds_no_more_batches_than_are_under_way(ends):
     """The consumer's, the one that is waited for and two behind it; by itself, the consumer's and the next."""
     for name, batches in {"memory, 2 threads": 4, "memory, by itself": 2}.items():
@@ -302,6 +303,7 @@ def test_an_idle_thread_keeps_no_sample(tmp_path):
     assert wait_until(lambda: all(reference() is None for reference in filled))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "status", "last"),
     [

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from models.data.synthetic import generator_of
+from models.errors import ImpossibleRequest
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT
 
 BENCHMARK = '''
@@ -130,42 +132,33 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_is_two_files_writes_its_data_and_trains(checkout: Path) -> None:
-    made = run(checkout, "-m", "models", "data", "line", "--size", "smoke", "--data-dir", "data/line-smoke")
+    made = run(checkout, "-m", "models", "data", "line", "--size", "smoke", "--data-dir", "line-smoke")
     assert made.returncode == 0, made.stderr
-    assert made.stdout.splitlines()[-1].startswith("data/line-smoke: 16 samples of 8, npy")
-    options = ("--data-dir", "data/line-smoke", "--size", "smoke", "--device", "cpu", "--workers", "0")
+    assert made.stdout.splitlines()[-1].startswith("line-smoke: 16 samples of 8, npy")
+    options = ("--data-dir", "line-smoke", "--size", "smoke", "--device", "cpu", "--workers", "0")
     trained = run(checkout, "-m", "models", "train", "line", *options)
     assert trained.returncode == 0, trained.stderr + trained.stdout
     last = json.loads(trained.stdout.splitlines()[-1].removeprefix(":::MLLOG "))
     assert (last["key"], last["value"]["exit_code"]) == ("hpcml_end", 0)
 
 
+@pytest.mark.slow
 def test_the_commands_that_submit_know_a_benchmark_by_its_file(checkout: Path) -> None:
     shown = run(checkout, "-m", "pytest", "test_line.py", "-m", "local", "--size", "smoke", "--dry-run")
     assert shown.returncode == 0, shown.stdout + shown.stderr
     assert " train line --configuration gbs32 --size smoke " in " ".join(shown.stdout.replace("\\\n", "").split())
     helped = run(checkout, "-m", "platforms", "prepare", "local", "--help")
     assert ",line," in helped.stdout.replace(" ", "").replace("\n", "")
+    examined = run(checkout, "-m", "platforms", "doctor", "local", "--size", "smoke")
+    assert f"line smoke ({checkout}/data/line-smoke)" in examined.stdout
 
 
-def test_an_unknown_benchmark_is_refused_with_the_names_of_all(checkout: Path) -> None:
-    refused = run(checkout, "-m", "models", "data", "unet3d", "--data-dir", "d")
-    assert refused.returncode == 78
-    assert "unknown benchmark 'unet3d'; there is cosmoflow, deepcam, line, resnet50" in refused.stderr
-
-
-def test_a_benchmark_without_a_generator_is_refused_in_one_sentence(checkout: Path) -> None:
-    (checkout / "models/benchmarks/bare.py").write_text(BENCHMARK)
-    refused = run(checkout, "-m", "models", "data", "bare", "--data-dir", "d")
-    (checkout / "models/benchmarks/bare.py").unlink()
-    assert refused.returncode == 78
-    assert refused.stderr == (
-        "error: bare has no synthetic data, because there is no models/data/synthetic_bare.py; give the folder of its "
-        "real data to `train` as --data-dir\n"
+def test_a_benchmark_without_a_generator_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ImpossibleRequest) as refused:
+        generator_of("bare")
+    assert str(refused.value) == (
+        "bare has no synthetic data, because there is no models/data/synthetic_bare.py; give the folder of its "
+        "real data to `train` as --data-dir"
     )
-
-
-def test_data_is_written_without_torch(checkout: Path) -> None:
-    code = "import sys, models.data.synthetic as data; data.generator_of('line'); print('torch' in sys.modules)"
-    assert run(checkout, "-c", code).stdout == "False\n"
