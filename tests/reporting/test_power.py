@@ -10,6 +10,7 @@ import pytest
 
 from reporting.__main__ import main
 from reporting.commands.power import SHUFFLES
+from reporting.gate import power
 from reporting.gate import replay as gate_replay
 from reporting.gate.power import LEAST_LOSS, Sight, sight_of
 from reporting.gate.quiet import quiet_runs
@@ -235,3 +236,10 @@ def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site,
     assert f"no test has 'resnte50' in its id (known: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
     assert main(["power", f"--site={site}", f"--history={tmp_path / 'empty'}"]) == 2
     assert "the history is empty" in capsys.readouterr().err
+
+
+def test_a_red_that_lasts_is_one_false_alarm():
+    quiet = [0.0] * 10
+    limits = power._Limits(drift=1.0, step=5.0)
+    assert power._false_alarms(quiet, [*quiet[:7], -9.0, -9.0, 0.0], limits, 1) == (0, 1)
+    assert power._false_alarms(quiet, [*quiet[:7], -9.0, 0.0, -9.0], limits, 1) == (0, 2)
