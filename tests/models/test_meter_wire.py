@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -208,3 +209,7 @@ def test_what_was_printed_before_stands_before():
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     one, two, three = done.stdout.splitlines()
     assert (one, parse(two.encode())["key"], three) == ("one", "two", "three")
+
+
+def test_a_line_fits_into_one_write_to_a_pipe():
+    assert LINE_BYTES <= select.PIPE_BUF

@@ -183,3 +183,9 @@ def test_a_real_set_that_is_smaller_than_a_step_is_refused_and_a_synthetic_one_r
     small.kind = "synthetic"
     assert fit(request, small, "deepcam", "here").steps_per_window == 1
     assert fit(request, Set(range(100)), "deepcam", "here").steps_per_window == 3
+
+
+def test_a_fault_is_injected_into_a_rank_that_exists() -> None:
+    assert resolved("cosmoflow", "--inject-stall-s", "0.1", "--inject-rank", "1", ranks=2)
+    with pytest.raises(ImpossibleRequest, match="--inject-rank 2: there are ranks 0 to 1"):
+        resolved("cosmoflow", "--inject-stall-s", "0.1", "--inject-rank", "2", ranks=2)

@@ -319,3 +319,11 @@ def test_a_poll_lists_the_events_once_however_many_jobs_have_failed(space: Names
     while any(status.state is State.RUNNING for status in space.look(EXPLANATION_AGE_S).values()):
         polls += 1
     assert lists(space.kube, "events") - before <= polls + 1
+
+
+def test_of_a_cancelled_job_only_its_files_are_left_to_look_at(space: Namespace) -> None:
+    space.submit("early")
+    job = space.jobs["early"]
+    assert any(line.startswith("kubectl ") for line in space.scheduler.hints(job))
+    assert space.scheduler.cancel([job]) == {}
+    assert not any(line.startswith("kubectl ") for line in space.scheduler.hints(job))

@@ -143,3 +143,14 @@ def test_a_drift_of_the_input_from_block_to_block_does_not_hide_where_the_change
     assert found.numbers[3] == (
         "ms per step: wait 50.0 -> 50.0, h2d 1.0 -> 1.0, device step 100.0 -> 106.0, other 1.0 -> 1.0 = 152.0 -> 158.0"
     )
+
+
+def test_only_throughput_has_parts_whose_absence_is_explained() -> None:
+    blocks = {}
+    for number in range(1, 9):
+        runs = block_of(number, {"triad": Metric(100 + number % 2, "GB/s")}, {"triad": Metric(95, "GB/s")})
+        blocks[number] = [replace(one, no_split="its own nodes feed it") for one in runs]
+    found = compare_arms(ARMS, blocks)
+    assert found is not None
+    assert found.is_decided
+    assert "where in a step" not in found.sentence

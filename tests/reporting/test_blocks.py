@@ -133,3 +133,8 @@ def test_chance_alone_rarely_decides() -> None:
         ]
         wrong += any(judge(found[: look.blocks]).decision in ("worse", "better") for look in LOOKS)
     assert wrong <= 12  # 5 are expected; more than 12 happen once in 500 times
+
+
+def test_two_planned_blocks_are_the_least_that_decide() -> None:
+    assert judge(blocks(-0.5, -0.5), planned=2).decision is ArmsAnswer.WORSE
+    assert judge(blocks(-0.5), planned=1).decision is ArmsAnswer.UNDECIDED

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from platforms.config.schema import Platform
-from platforms.job import RefusedError
+from platforms.job import ONLY, RefusedError
 from platforms.schedulers import SCHEDULERS, Backend, NodeState
 from reporting.__main__ import main
 from reporting.fleet.sentences import minute
@@ -174,3 +174,25 @@ def test_what_cannot_be_shown_is_refused(
 def test_an_empty_history_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nodes(tmp_path) == 2
     assert "the history is empty" in capsys.readouterr().err
+
+
+def test_a_damaged_line_is_named_and_the_rest_is_shown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file,) = [path for path in site.glob("history/*/*.jsonl") if not path.name.endswith(".runs.jsonl")]
+    file.write_text(file.read_text() + "{broken\n")
+    assert nodes(site) == 1
+    assert "this line of the history is skipped" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("asked_scheduler")
+def test_a_start_that_the_scheduler_has_forgotten_is_in_the_history(
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Asked, "start_of_job", lambda *asked: None)
+    monkeypatch.setattr(Asked, "nodes_of_job", lambda *asked: ("n07",))
+    job = visit(1, "n07,n08", 200.0, layout="2x4gpu", trial=ONLY, hour=21, run_id="pair", attempt=7)
+    HistoryWriter(site / "history").write(job, None)
+    assert nodes(site, f"--job={job.key.job_id}") == 1
+    first, second = (minute(visit(night, "n07", 1.0, hour=22.1).time_s) for night in (0, 1))
+    said = capsys.readouterr().out.splitlines()[0]
+    assert first in said
+    assert second in said

@@ -10,6 +10,7 @@ import pytest
 
 from reporting.__main__ import main
 from reporting.commands.power import SHUFFLES
+from reporting.gate import power
 from reporting.gate import replay as gate_replay
 from reporting.gate.power import LEAST_LOSS, Sight, sight_of
 from reporting.gate.quiet import quiet_runs
@@ -224,3 +225,25 @@ def test_power_replays_the_series_own_nights_too(site, capsys):
     assert " (1 of 2 series; the others have fewer than 10 quiet nights, or no run behind those of the pin)" in printed
     assert main(["power", "site/test_short.py::test_short", f"--site={site}"]) == 0
     assert "  replayed  not known: all series have fewer than 10 quiet nights" in capsys.readouterr().out
+
+
+def test_words_choose_tests_and_so_do_ids(site, capsys):
+    new = "site/test_new.py::test_new"
+    for words, found in ((["resnet"], {TEST}), (["new", "site/"], {new}), ([TEST, new], {TEST, new})):
+        assert main(["power", f"--site={site}", *words]) == 0
+        printed = capsys.readouterr().out
+        assert {test for test in (TEST, new) if test in printed} == found
+
+
+def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site, capsys, tmp_path):
+    assert main(["power", "resnte50", f"--site={site}"]) == 2
+    assert f"no test has 'resnte50' in its id (known: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
+    assert main(["power", f"--site={site}", f"--history={tmp_path / 'empty'}"]) == 2
+    assert "the history is empty" in capsys.readouterr().err
+
+
+def test_a_red_that_lasts_is_one_false_alarm():
+    quiet = [0.0] * 10
+    limits = power._Limits(drift=1.0, step=5.0)
+    assert power._false_alarms(quiet, [*quiet[:7], -9.0, -9.0, 0.0], limits, 1) == (0, 1)
+    assert power._false_alarms(quiet, [*quiet[:7], -9.0, 0.0, -9.0], limits, 1) == (0, 2)

@@ -542,3 +542,19 @@ def test_without_a_kept_clone_a_temporary_one_does(
     two = clone("two")
     command("pull", two)
     assert runs_in(two) == ["a", "b"]
+
+
+def test_a_push_names_the_unfinished_runs_that_it_carries(
+    clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = clone("one")
+    left_run(site, "night", time.time() - 60)
+    assert command("push", site, "--runs", f"--runs-dir={site / 'runs'}") == 0
+    assert "1 unfinished run (night)" in capsys.readouterr().out
+
+
+def test_a_history_that_is_not_there_is_not_pushed(
+    clone: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("push", clone("one"), f"--history={tmp_path / 'unmounted'}", "--try") == 2
+    assert f"--history: there is no folder {tmp_path / 'unmounted'}" in capsys.readouterr().err
