@@ -25,6 +25,9 @@ WORKERS ?= 6
 # a test that takes longer (with its fixtures) is stopped and fails; @pytest.mark.timeout(SECONDS) gives it more time
 HANGS := --timeout=300 --timeout-method=signal
 
+# workers and the interpreters that they start share what is compiled once
+unexport PYTHONDONTWRITEBYTECODE
+
 # the slowest tests are named at the end, and build/ keeps how long each one took
 TESTS = $(RUN) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(HANGS) --durations=25 \
   --durations-min=1 --junitxml=build/$@.xml
