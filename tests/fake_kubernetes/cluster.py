@@ -13,12 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.fake_kubernetes.admission.custom_kinds import CustomKinds
 from tests.fake_kubernetes.admission.defaults import Defaults
 from tests.fake_kubernetes.admission.pod_security import PodSecurity
-from tests.fake_kubernetes.admission.quota import Quota
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.faults import Fault, Faults
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
@@ -32,10 +31,6 @@ from tests.fake_kubernetes.controllers.namespaces import add_namespace_defaults
 from tests.fake_kubernetes.node.logs import LogSource
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.store import Store
-
-if TYPE_CHECKING:
-    from tests.fake_kubernetes.kueue.kueue import Kueue
-    from tests.fake_kubernetes.node.images import Images
 
 
 class Kube:
@@ -55,10 +50,9 @@ class Kube:
         self.store = Store()
         self.logs = LogSource(folder / "logs")
         self.access = Access(token)
-        quota = Quota(self.store)
-        self.store.admission += [Defaults(self.store), PodSecurity(self.store), quota]
+        self.store.admission += [Defaults(self.store), PodSecurity(self.store)]
         self.custom_kinds = CustomKinds(self.store)
-        self.api = Api(self.store, self.logs, self.access, quota)
+        self.api = Api(self.store, self.logs, self.access)
         self.faults = Faults()
         self.server = Server(self.api.respond, self.faults, self._wake, port)
         self._components = Components(self) if nodes else None
@@ -231,8 +225,8 @@ class Kube:
         return self._components
 
     @property
-    def images(self) -> Images:
-        """The images that can be pulled, and the errors of those that cannot."""
+    def images(self) -> dict[str, dict[str, str]]:
+        """The images that nodes have, with their environments."""
         return self.components.images
 
     def node(
@@ -253,6 +247,14 @@ class Kube:
         """Stop a kubelet for good. After `timings.lost_s` the node controller marks the node as lost."""
         self.components.lose(node)
 
-    def kueue(self, **how: Any) -> Kueue:
-        """Install Kueue; see Components.kueue()."""
-        return self.components.kueue(**how)
+    def play(self, job: str, recording: str) -> None:
+        """Play to the job of that name, once it is created, what a real cluster did (recorded.py)."""
+        self.components.player.play(job, recording)
+
+    def go_on(self, job: str) -> None:
+        """Begin the next act of a recording, which waits for somebody's deed."""
+        self.components.player.go_on(job)
+
+    def suspend_new_jobs(self) -> None:
+        """As Kueue's webhook does, for a queue that admits nothing."""
+        self.store.admission.append(lambda plural, obj: obj["spec"].update(suspend=True) if plural == "jobs" else None)

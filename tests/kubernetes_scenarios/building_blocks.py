@@ -16,7 +16,6 @@ from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request
 from tests.fake_kubernetes.controllers.custom_jobs import Child, CustomJobKind
 from tests.fake_kubernetes.controllers.job_pods import pod_of
-from tests.fake_kubernetes.kueue.kueue import Kueue
 from tests.fake_kubernetes.store.trees import Tree
 from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin
 from tests.kubernetes_scenarios.real_kueue import RealKueue
@@ -33,7 +32,7 @@ SLOW = "trap 'sleep 3; exit 0' TERM; echo begun; sleep 600 & wait"
 PATIENT = {"terminationGracePeriodSeconds": 30}
 ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(600)"
 SMALL_MEMORY = {"requests": SMALL, "limits": {"memory": "64Mi"}}
-POD, INDEXED = TEMPLATES / "pod.yaml", TEMPLATES / "indexed_job.yaml"
+POD = TEMPLATES / "pod.yaml"
 NO_NODE = {"nodeSelector": {"bench.local/nobody": "has-this"}}
 
 Script = Callable[["Play"], Generator[None, None, None]]
@@ -52,11 +51,12 @@ class Clock:
 
 @dataclass
 class Play:
-    """A scenario while it is played. `clock` is that of its scheduler."""
+    """A scenario while it is played. `clock` is that of its scheduler. `recorded`: by a recording, on a stand-in."""
 
     stage: Stage
     job: Job
     clock: Clock
+    recorded: bool = False
 
     @property
     def admin(self) -> ClusterAdmin:
@@ -73,6 +73,13 @@ class Play:
     @property
     def runs(self) -> bool:
         return self.job.status.state is State.RUNNING
+
+    def somebody(self, acts: Callable[[Play], object]) -> None:
+        """Does what the cluster waits for; a recording goes on as if it were done."""
+        if self.recorded and self.stage.fake is not None:
+            self.stage.fake.go_on(self.name)
+        else:
+            acts(self)
 
     def pods(self) -> list[Tree]:
         return self.admin.list("pods", self.selector)
@@ -93,7 +100,8 @@ class Scenario:
     `job` makes what is changed of a JobSpec; `before` is done first, with the job's name. `reason` is searched in what
     is said of the end, `log` is all of the log, `told` is searched in the events. `left`: whether its objects stay for
     people to look at; None: a success's do not, and a failure's do or were written down. `needs`: what not every
-    cluster has (Stage.lacks). `patient`: its scheduler's clock may be moved on.
+    cluster has (Stage.lacks). `patient`: its scheduler's clock may be moved on. `recorded`: on the stand-in the
+    recording of this name is played, as a real cluster was seen to go through this scenario.
     """
 
     name: str
@@ -109,6 +117,7 @@ class Scenario:
     check: Callable[[Play], None] | None = None
     patient: bool = False
     code: int | None = None
+    recorded: bool = False
 
     @property
     def leaves(self) -> bool:
@@ -185,7 +194,7 @@ def once_running(act: Callable[[Play], object]) -> Script:
 
     def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.runs and play.log())
-        act(play)
+        play.somebody(act)
 
     return script
 
@@ -281,9 +290,12 @@ def check_tried_again(play: Play) -> None:
 
 
 def heal_the_image(play: Play) -> Generator[None, None, None]:
+    """Somebody gives the pod another one."""
     yield from when(lambda: play.status_matches("500 Internal"))
     assert play.job.status.state is State.STARTING, play.job.status
-    play.stage.heal(play.pods()[0])
+    pod = play.pods()[0]
+    image = {"spec": {"containers": [{**pod["spec"]["containers"][0], "image": play.stage.image}]}}
+    play.somebody(lambda play: play.admin.patch("pods", pod["metadata"]["name"], image))
 
 
 def add_the_device(play: Play) -> Generator[None, None, None]:
@@ -300,7 +312,7 @@ STORAGE = "ephemeral-storage"  # a quota of it concerns only those who ask for i
 
 def quota(stage: Stage) -> None:
     """1Mi of it, of which somebody has 600Ki."""
-    if stage.admin.get("resourcequotas", "bench") is None:
+    if stage.fake is None and stage.admin.get("resourcequotas", "bench") is None:
         limits = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bench"}}
         stage.admin.create("resourcequotas", {**limits, "spec": {"hard": {f"requests.{STORAGE}": "1Mi"}}})
         stage.admin.create("pods", other_users_pod("hoarder", storage("600Ki", FOREVER), image=stage.image))
@@ -318,10 +330,18 @@ def with_quota(make: Callable[[], Changes]) -> Callable[[Stage], Changes]:
     return made
 
 
+def pod_quota(amount: str) -> Callable[[Stage, str], None]:
+    """A stand-in has no quotas: what creates the pod is answered as a real cluster answers."""
+    amounts = f"requested: requests.{STORAGE}={amount}, used: requests.{STORAGE}=600Ki, limited: requests.{STORAGE}=1Mi"
+    refuse = refuse_with(403, f'pods "{{name}}" is forbidden: exceeded quota: bench, {amounts}')
+    return lambda stage, name: refuse(stage, name) if stage.fake is not None else None
+
+
 def make_room(play: Play) -> Generator[None, None, None]:
     yield from when(lambda: play.status_matches("quota bench is used up"))
     assert play.job.status.state is State.QUEUED, play.job.status
-    play.admin.delete("pods", "hoarder", gracePeriodSeconds=1)
+    play.stage.interceptors.pop(play.name, None)
+    play.somebody(lambda play: play.admin.delete("pods", "hoarder", gracePeriodSeconds=1))
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -472,16 +492,11 @@ def control_racks(then: Script | None = None) -> Script:
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
-def kueue(stage: Stage) -> Kueue | RealKueue:
+def kueue(stage: Stage) -> RealKueue:
     """One of which 10 tenths of a CPU can be had, 8 of them by one who has them."""
-    known: Kueue | RealKueue | None = stage.notes.get("kueue")
+    known: RealKueue | None = stage.notes.get("kueue")
     if known is None:
-        quota = {"cpu": "1", "memory": "64Gi"}
-        if stage.fake is not None:
-            known = stage.fake.kueue(queue="bench", quota=quota)
-        else:
-            known = RealKueue(stage.admin, stage.key, "bench", quota)
-        stage.notes["kueue"] = known
+        known = stage.notes["kueue"] = RealKueue(stage.admin, stage.key, "bench", {"cpu": "1", "memory": "64Gi"})
         take_queue_capacity(stage, "hoarder")
     return known
 
@@ -498,7 +513,8 @@ def queued(
     limit = {} if limit_s is None else {"kueue.x-k8s.io/max-exec-time-seconds": str(limit_s)}
 
     def made(stage: Stage) -> Changes:
-        kueue(stage)
+        if stage.fake is None:
+            kueue(stage)
         return job(*boxes, pods=pods, labels={QUEUE: queue, **limit})
 
     return made
@@ -509,13 +525,19 @@ def cpus(tenths: int, script: str = "echo done", **more: Any) -> Tree:
 
 
 @contextmanager
-def held(stage: Stage) -> Iterator[Kueue | RealKueue]:
-    """Nothing is admitted meanwhile."""
+def held(play: Play, reason: str) -> Iterator[None]:
+    """It is evicted, and nothing is admitted meanwhile."""
+    stage = play.stage
+    if stage.fake is not None:
+        stage.fake.go_on(play.name)
+        yield
+        return
     queue = kueue(stage)
     stage.notes["held"] = stage.notes.get("held", 0) + 1
     queue.pause()
     try:
-        yield queue
+        queue.evict(play.name, reason)
+        yield
     finally:
         stage.notes["held"] -= 1
         queue.pause(on=stage.notes["held"] > 0)
@@ -526,8 +548,7 @@ def evict_from_queue(reason: str) -> Script:
 
     def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.runs and play.log())
-        with held(play.stage) as queue:
-            queue.evict(play.name, reason)
+        with held(play, reason):
             yield from when(lambda: play.job.done)
 
     return script
@@ -536,18 +557,17 @@ def evict_from_queue(reason: str) -> Script:
 def free_the_queue(play: Play) -> Generator[None, None, None]:
     yield from when(lambda: play.status_matches("insufficient unused quota"))
     assert play.job.status.state is State.QUEUED, play.job.status
-    play.admin.delete("jobs", "hoarder")
+    play.somebody(lambda play: play.admin.delete("jobs", "hoarder"))
 
 
 def evict_and_admit_again(play: Play) -> Generator[None, None, None]:
     """It is admitted, cannot start, is taken back, admitted again, and starts."""
     yield from when(lambda: play.status_matches("didn't match"))
-    with held(play.stage) as queue:
-        queue.evict(play.name, "PodsReadyTimeout")
+    with held(play, "PodsReadyTimeout"):
         yield from when(lambda: play.status_matches("evicted: PodsReadyTimeout"))
         assert play.job.status.state is State.QUEUED, play.job.status
-        label = {"bench": f"wanted-{play.stage.key}"}
-        play.admin.patch("nodes", play.stage.node, {"metadata": {"labels": label}})
+        label = {"metadata": {"labels": {"bench": f"wanted-{play.stage.key}"}}}
+        play.somebody(lambda play: play.admin.patch("nodes", play.stage.node, label))
 
 
 # --- as Kubernetes 1.20 was ------------------------------------------------------------------------------------------

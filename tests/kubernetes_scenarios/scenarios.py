@@ -61,6 +61,7 @@ from tests.kubernetes_scenarios.building_blocks import (
     once_stuck,
     pass_deadline,
     pod,
+    pod_quota,
     pod_spec,
     preempt,
     python,
@@ -92,12 +93,14 @@ ENDINGS = [
         lambda _: job(python(ALLOCATES, resources=SMALL_MEMORY)),
         State.OUT_OF_MEMORY,
         "OOMKilled",
+        recorded=True,
     ),
     Scenario(
         "memory-of-a-child",
         lambda _: pod(container(f'python3 -S -c "{ALLOCATES}"; exit 0', resources=SMALL_MEMORY)),
         State.OUT_OF_MEMORY,
         "OOMKilled",
+        recorded=True,
     ),
     Scenario("exit-137", lambda _: job(container("exit 137")), State.SIGNALLED, "not for memory", code=137),
     Scenario(
@@ -125,6 +128,7 @@ ENDINGS = [
         "DeadlineExceeded.*(ErrImagePull|ImagePullBackOff).*connection refused",
         b"",
         script=once_status_matches("connection refused", pass_deadline("pods")),
+        recorded=True,
     ),
     Scenario(
         "job-deadline",
@@ -145,6 +149,7 @@ ENDINGS = [
         ),
         State.SIGNALLED,
         'EmptyDir volume "full" exceeds the limit',
+        recorded=True,
     ),
     Scenario(
         "evicted",
@@ -170,6 +175,7 @@ ENDINGS = [
         "preempting to accommodate a higher priority pod",
         needs=("device", "priority"),
         script=once_running(preempt),
+        recorded=True,
     ),
     Scenario(
         "crash-loop",
@@ -178,6 +184,7 @@ ENDINGS = [
         "exit code 5, restarted",
         event="BackOff",
         code=5,
+        recorded=True,
     ),
     Scenario(
         "deleted",
@@ -198,6 +205,7 @@ ENDINGS = [
         ),
         State.SIGNALLED,
         "ephemeral local storage usage exceeds the total limit",
+        recorded=True,
     ),
     Scenario(
         "evicted-slowly",
@@ -331,12 +339,14 @@ JOBS = [
         State.EXITED,
         "exit code 42.*PodFailurePolicy",
         code=42,
+        recorded=True,
     ),
     Scenario(
         "on-failure",
         lambda _: job(container("echo try; exit 2"), pods={"restartPolicy": "OnFailure"}, backoffLimit=1),
         State.EXITED,
         "exit code 2|BackoffLimitExceeded",
+        recorded=True,
     ),
     Scenario("ttl", lambda stage: job(container("echo done"), ttlSecondsAfterFinished=stage.limit_s(60)), left=False),
     Scenario(
@@ -346,6 +356,7 @@ JOBS = [
         "exit code 5",
         left=False,
         code=5,
+        recorded=True,
     ),
     Scenario("no-newline", command("printf half"), log=b"half"),
     Scenario("not-utf-8", lambda _: pod(container(r"printf '\377\000\351t\351\n'")), log=b"\xff\x00\xe9t\xe9\n"),
@@ -387,9 +398,15 @@ WAITS = [
         b"",
         "Failed to pull image",
         needs=("registry",),
+        recorded=True,
     ),
     Scenario(
-        "image-401", lambda stage: job_with_image(stage, "401"), State.IMAGE, "401 Unauthorized", needs=("registry",)
+        "image-401",
+        lambda stage: job_with_image(stage, "401"),
+        State.IMAGE,
+        "401 Unauthorized",
+        needs=("registry",),
+        recorded=True,
     ),
     Scenario(
         "image-refused",
@@ -398,6 +415,7 @@ WAITS = [
         "connection refused",
         script=once_stuck("connection refused"),
         patient=True,
+        recorded=True,
     ),
     Scenario(
         "image-500",
@@ -407,13 +425,21 @@ WAITS = [
         needs=("registry",),
         script=once_stuck("500 Internal"),
         patient=True,
+        recorded=True,
     ),
-    Scenario("image-500-heals", lambda stage: job_with_image(stage, "500"), needs=("registry",), script=heal_the_image),
+    Scenario(
+        "image-500-heals",
+        lambda stage: job_with_image(stage, "500"),
+        needs=("registry",),
+        script=heal_the_image,
+        recorded=True,
+    ),
     Scenario(
         "image-no-name",
         lambda _: job(container("true", image="Bad Image:1:2")),
         State.IMAGE,
         "couldn't parse image name",
+        recorded=True,
     ),
     Scenario(
         "image-never",
@@ -434,12 +460,14 @@ WAITS = [
         ),
         State.SECRET,
         'secret "nope" not found',
+        recorded=True,
     ),
     Scenario(
         "no-config-map",
         lambda _: job(container("true", envFrom=[{"configMapRef": {"name": "nope"}}])),
         State.SECRET,
         'configmap "nope" not found',
+        recorded=True,
     ),
     Scenario(
         "no-secret-volume",
@@ -452,6 +480,7 @@ WAITS = [
         patient=True,
         needs=("events",),
         script=once_stuck('secret "nope" not found'),
+        recorded=True,
     ),
     Scenario(
         "no-claim",
@@ -460,6 +489,7 @@ WAITS = [
         ),
         State.VOLUME,
         'persistentvolumeclaim "nope" not found',
+        recorded=True,
     ),
     Scenario(
         "no-such-node",
@@ -516,14 +546,23 @@ WAITS = [
         log=b"done\n",
         needs=("quota", "events"),
         script=make_room,
+        recorded=True,
     ),
-    Scenario("quota-pod", with_quota(lambda: pod(storage("600Ki"))), log=b"done\n", needs=("quota",), script=make_room),
+    Scenario(
+        "quota-pod",
+        with_quota(lambda: pod(storage("600Ki"))),
+        log=b"done\n",
+        before=pod_quota("600Ki"),
+        needs=("quota",),
+        script=make_room,
+    ),
     Scenario(
         "quota-never",
         with_quota(lambda: job(storage("2Mi"))),
         State.NEVER_ADMISSIBLE,
         "more than quota bench allows at all",
         needs=("quota", "events"),
+        recorded=True,
     ),
     Scenario(
         "quota-pod-never",
@@ -531,6 +570,7 @@ WAITS = [
         State.NEVER_ADMISSIBLE,
         "exceeded quota: bench",
         left=False,
+        before=pod_quota("2Mi"),
         needs=("quota",),
     ),
 ]
@@ -690,15 +730,18 @@ KINDS = [
 ]
 
 QUEUES = [
-    Scenario("kueue", queued(container("echo done")), log=b"done\n", needs=("kueue",)),
-    Scenario("kueue-later", queued(cpus(8)), log=b"done\n", needs=("kueue",), script=free_the_queue),
-    Scenario("kueue-never", queued(cpus(11)), State.NEVER_ADMISSIBLE, "> maximum capacity", needs=("kueue",)),
+    Scenario("kueue", queued(container("echo done")), log=b"done\n", needs=("kueue",), recorded=True),
+    Scenario("kueue-later", queued(cpus(8)), log=b"done\n", needs=("kueue",), script=free_the_queue, recorded=True),
+    Scenario(
+        "kueue-never", queued(cpus(11)), State.NEVER_ADMISSIBLE, "> maximum capacity", needs=("kueue",), recorded=True
+    ),
     Scenario(
         "kueue-no-queue",
         queued(container("true"), queue="nobody"),
         State.NEVER_ADMISSIBLE,
         "nobody doesn't exist",
         needs=("kueue",),
+        recorded=True,
     ),
     Scenario(
         "kueue-again",
@@ -706,6 +749,7 @@ QUEUES = [
         log=b"done\n",
         needs=("kueue",),
         script=evict_and_admit_again,
+        recorded=True,
     ),
     Scenario(
         "kueue-preempted",
@@ -715,6 +759,7 @@ QUEUES = [
         b"begun\n",
         needs=("kueue",),
         script=evict_from_queue("Preempted"),
+        recorded=True,
     ),
     Scenario(
         "kueue-not-ready",
@@ -724,6 +769,7 @@ QUEUES = [
         b"begun\n",
         needs=("kueue",),
         script=evict_from_queue("PodsReadyTimeout"),
+        recorded=True,
     ),
     Scenario(
         "kueue-deactivated",
@@ -733,6 +779,7 @@ QUEUES = [
         b"begun\n",
         needs=("kueue",),
         script=evict_from_queue("Deactivated"),
+        recorded=True,
     ),
     Scenario(
         "kueue-overtime",
@@ -742,6 +789,7 @@ QUEUES = [
         b"begun\n",
         needs=("kueue",),
         script=evict_from_queue("MaximumExecutionTimeExceeded"),
+        recorded=True,
     ),
 ]
 

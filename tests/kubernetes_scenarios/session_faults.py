@@ -32,7 +32,6 @@ from tests.kubernetes_scenarios.building_blocks import (
     device,
     evict,
     job,
-    kueue,
     pod,
     pod_spec,
     queued,
@@ -361,9 +360,10 @@ def half_a_place(show: Show) -> None:
 
 def never_its_turn(show: Show) -> None:
     """Kueue keeps it suspended until its start limit ends: nothing of it is left that could start later."""
-    kueue(show.stage)
-    take_queue_capacity(show.stage, "hoarder-2")
-    play = show.add("waits", queued(cpus(8))(show.stage))
+    made = queued(cpus(8))(show.stage)
+    if show.real:
+        take_queue_capacity(show.stage, "hoarder-2")
+    play = show.add("waits", made, recording="kueue-later")
     show.until(lambda: play.status_matches("insufficient unused quota"), "Kueue says why it waits")
     show.clock.skipped_s += 901.0
     fails(show, play, State.START_DEADLINE, "start limit of 900 s: .*insufficient unused quota")

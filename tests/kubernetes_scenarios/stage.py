@@ -31,7 +31,7 @@ SHOWN = ("pods", "jobs", "services", "secrets", "configmaps")
 class Stage:
     """`front` is what our requests go to; `fake` is the stand-in where it is one.
 
-    `interceptors`: what comes of creating a Job of that name. `key` is in the names of what belongs to this session.
+    `interceptors`: what comes of creating a job of that name. `key` is in the names of what belongs to this session.
     """
 
     front: Kube | Relay
@@ -49,8 +49,8 @@ class Stage:
         return self.admin.namespace
 
     def intercept_creations(self) -> None:
-        """From now on what creates a Job is looked at."""
-        self.front.fault("POST", "/jobs", None, do=self._intercept)
+        """From now on what creates a Job or a Pod is looked at."""
+        self.front.fault("POST", "/(jobs|pods)$", None, do=self._intercept)
 
     def _intercept(self, request: Request) -> Answer | None:
         known = self.interceptors.get(request.json()["metadata"]["name"])
@@ -156,24 +156,10 @@ class Stage:
 
     def image_that(self, answers: str) -> Mapping[str, Any]:
         """`image` and `nodeSelector` of a pod whose image's pull is answered with `401`, `404`, `500` or `refused`."""
-        if self.fake is not None:
-            image = f"127.0.0.1:25999/bench/{answers}-{secrets.token_hex(3)}:1"
-            self.fake.images.refuse(image, {"404": "NotFound"}.get(answers, answers))
-            return {"image": image, "nodeSelector": {}}
-        if answers == "refused":
+        if self.fake is not None or answers == "refused":
             return {"image": "127.0.0.1:1/bench/none:1", "nodeSelector": {}}
         port, node = self.capabilities.registry
         return {"image": f"127.0.0.1:{port}/bench/{answers}:1", "nodeSelector": {"kubernetes.io/hostname": node}}
-
-    def heal(self, pod: Tree) -> None:
-        """Its image can be had from now on: from its registry, or since somebody gives it another one."""
-        image = pod["spec"]["containers"][0]["image"]
-        if self.fake is not None:
-            for refusal in self.fake.images.refusals:
-                refusal.times = 0 if refusal.pattern.search(image) else refusal.times
-            return
-        containers = [{**pod["spec"]["containers"][0], "image": self.image}]
-        self.admin.patch("pods", pod["metadata"]["name"], {"spec": {"containers": containers}})
 
     # the end
 
@@ -227,6 +213,7 @@ def fake_stage(folder: Path) -> Iterator[Stage]:
 
         stop = threading.Event()
         stage = Stage(kube, ClusterAdmin(respond, "default"), kube, IMAGE, IMAGE)
+        kube.add_crd("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
         yield stage
         stage.sweep()
 

@@ -6,7 +6,7 @@ import base64
 import itertools
 from collections.abc import Callable
 
-from tests.fake_kubernetes.api.errors import KubeError, forbidden
+from tests.fake_kubernetes.api.errors import forbidden
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 
@@ -40,7 +40,7 @@ class Defaults:
         self._priority(pod, spec)
         account, home = spec.setdefault("serviceAccountName", "default"), pod["metadata"]["namespace"]
         spec["serviceAccount"] = account
-        if account != "default" and not self._knows("serviceaccounts", home, account):
+        if account != "default" and not self._store.exists("serviceaccounts", home, account):
             why = f'error looking up service account {home}/{account}: serviceaccount "{account}" not found'
             raise forbidden("pods", pod["metadata"]["name"], why)
         tolerations = spec.setdefault("tolerations", [])
@@ -50,19 +50,12 @@ class Defaults:
         pod.setdefault("status", {}).setdefault("phase", "Pending")
         pod["status"].setdefault("qosClass", quality(spec))
 
-    def _knows(self, plural: str, namespace: str, name: str) -> bool:
-        try:
-            self._store.get(plural, namespace, name)
-        except KubeError:
-            return False
-        return True
-
     def _priority(self, pod: Tree, spec: Tree) -> None:
         name, value = spec.get("priorityClassName", ""), 0
         if name in SYSTEM_PRIORITIES:
             value = SYSTEM_PRIORITIES[name]
         elif name:
-            if not self._knows("priorityclasses", "", name):
+            if not self._store.exists("priorityclasses", "", name):
                 raise forbidden("pods", pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
             value = self._store.get("priorityclasses", "", name)["value"]
         spec["priority"] = value
@@ -83,14 +76,14 @@ class Defaults:
         service["status"] = {"loadBalancer": {}}
 
     def _claim(self, claim: Tree) -> None:
-        claim["spec"].setdefault("volumeMode", "Filesystem")
-        claim["metadata"].setdefault("finalizers", []).append("kubernetes.io/pvc-protection")
-        claim.setdefault("status", {"phase": "Pending"})
-        if "storageClassName" not in claim["spec"]:
-            mark = "storageclass.kubernetes.io/is-default-class"
-            for kind in self._store.list("storageclasses")[0]:
-                if kind["metadata"].get("annotations", {}).get(mark) == "true":
-                    claim["spec"]["storageClassName"] = kind["metadata"]["name"]
+        """It is bound at once, unless nobody knows its class."""
+        spec, wanted = claim["spec"], claim["spec"].get("storageClassName")
+        spec.setdefault("volumeMode", "Filesystem")
+        claim["status"] = {"phase": "Pending"}
+        if not wanted or self._store.exists("storageclasses", "", wanted):
+            spec.setdefault("volumeName", f"pvc-{claim['metadata']['uid']}")
+            capacity = dict(spec.get("resources", {}).get("requests", {}))
+            claim["status"] = {"phase": "Bound", "accessModes": spec.get("accessModes", []), "capacity": capacity}
 
 
 def pod_spec(spec: Tree) -> None:

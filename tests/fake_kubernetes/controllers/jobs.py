@@ -9,7 +9,7 @@ from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
 from tests.fake_kubernetes.controllers.job_pod_counts import PodCounts, set_counts
-from tests.fake_kubernetes.controllers.job_pods import job_pod, restarts
+from tests.fake_kubernetes.controllers.job_pods import job_pod
 from tests.fake_kubernetes.node.pod_status import set_condition
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree, is_older, timestamp, unix
@@ -152,14 +152,10 @@ class JobController:
         if failed:
             return "FailureTarget", "Failed", failed["reason"], failed["message"]
         over_limit = len(counts.failed) > spec.get("backoffLimit", 6)
-        if spec["template"]["spec"].get("restartPolicy") == "OnFailure":
-            count = restarts(counts.pods.values()) + len(counts.failed)
-            over_limit = count > 0 and count >= spec.get("backoffLimit", 6)
         started = unix(job["status"]["startTime"])
         overdue = time.time() - started >= spec.get("activeDeadlineSeconds", float("inf"))
-        for true, why in ((counts.fatal, counts.fatal), (over_limit, BACKOFF), (overdue, DEADLINE)):
-            if true and why:
-                return "FailureTarget", "Failed", *why
+        if over_limit or overdue:
+            return "FailureTarget", "Failed", *(BACKOFF if over_limit else DEADLINE)
         if self._reached(job, counts):
             return "SuccessCriteriaMet", "Complete", *REACHED
         return None

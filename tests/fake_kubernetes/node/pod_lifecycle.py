@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.node.container_start import ContainerStart
 from tests.fake_kubernetes.node.pod_status import (
-    HAD_RUN,
     PodContainer,
     conditions,
     container_status,
@@ -19,7 +18,7 @@ from tests.fake_kubernetes.node.pod_status import (
     phase_of,
     qos,
 )
-from tests.fake_kubernetes.node.volumes import STORAGE, NotMounted, Volumes, limited, storage_limit
+from tests.fake_kubernetes.node.volumes import NotMounted, Volumes
 from tests.fake_kubernetes.store.trees import Tree, timestamp
 
 if TYPE_CHECKING:
@@ -42,19 +41,16 @@ class PodLifecycle:
         self.containers += [PodContainer(each) for each in spec["containers"]]
         for container in self.containers if spec.get("initContainers") else ():
             container.wait("PodInitializing")
-        self.volumes = Volumes(self.folder / "volumes", node.shared.folder / "claims", node.shared.runtime)
-        self.limited = limited(pod)
+        self.volumes = Volumes(self.folder / "volumes", node.shared.folder / "claims")
         self.policy = spec.get("restartPolicy", "Always")
         self.over = False
         self.stopping = False
         self._kill_at = float("inf")
         self._end_reason: Tree = {}
-        self._forgotten = False  # the node has lost its containers before it can see how they ended
         self._phase = "Pending"
         self._attempts = 0
         self._limit: int | None = None  # the activeDeadlineSeconds that has a timer
         self._began = time.time()
-        self._address = HOST_IP if spec.get("hostNetwork") else node.shared.address()
 
     def record_event(self, kind: str, reason: str, message: str, container: PodContainer | None = None) -> None:
         self.node.recorder.record(self.pod, kind, reason, message, container.name if container else "")
@@ -64,10 +60,8 @@ class PodLifecycle:
             self.handle_update(self.pod)
             return
         self.publish()
-        self.node.shared.hosts_files.serve(self.pod, self.folder / "names")
+        self.node.shared.names.add(self.pod)
         self._set_deadline()
-        if self.limited:
-            self.node.watch_volumes()
         self.advance()
 
     def publish(self) -> None:
@@ -86,7 +80,7 @@ class PodLifecycle:
         status["conditions"] = conditions(self.containers, self._phase, pod.get("status", {}).get("conditions", []))
         status |= self._end_reason if self.over else {}
         status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}]}
-        status |= {"podIP": self._address, "podIPs": [{"ip": self._address}], "startTime": timestamp(self._began)}
+        status |= {"podIP": HOST_IP, "podIPs": [{"ip": HOST_IP}], "startTime": timestamp(self._began)}
         initial = [container_status(container) for container in self.containers if container.initial]
         if initial:
             status["initContainerStatuses"] = initial
@@ -202,21 +196,6 @@ class PodLifecycle:
         self._end_reason = {"reason": "DeadlineExceeded", "message": OVERDUE}
         self.stop(self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_S))
 
-    def check_volumes(self) -> None:
-        if self.stopping or self.over:
-            return
-        beyond = self.volumes.beyond_limit(self.pod)
-        if beyond:
-            self._forgotten = True
-            self.evict(f'Usage of EmptyDir volume "{beyond[0]}" exceeds the limit "{beyond[1]}". ')
-            return
-        written = self.volumes.used() + sum(
-            container.process.written() for container in self.containers if container.process
-        )
-        if written > storage_limit(self.pod):
-            limit = self.pod["spec"]["containers"][0]["resources"]["limits"][STORAGE]
-            self.evict(f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
-
     def evict(self, message: str) -> None:
         """End the pod at once, as an eviction by its node."""
         if not (self.stopping or self.over):
@@ -253,9 +232,6 @@ class PodLifecycle:
             self.over = True
             phase = phase_of(self.containers, self.policy)
             self._phase = phase if phase in ("Succeeded", "Failed") and not self._end_reason else "Failed"
-            self.node.shared.hosts_files.forget(self.pod)
-            if self._forgotten:
-                self._forget_ends()
             self.publish()
             self._tidy()
             if self._end_reason:
@@ -264,15 +240,8 @@ class PodLifecycle:
         if "deletionTimestamp" in meta:
             self.node.shared.store.remove("pods", meta["namespace"], meta["name"], uid=self.uid)
 
-    def _forget_ends(self) -> None:
-        """For a moment they are as if they were to begin again."""
-        for container in self.containers:
-            if container.id:
-                container.wait("ContainerCreating")
-                container.id, container.restarts, container.last = "", container.restarts + 1, missing(HAD_RUN)
-
     def _miss_containers(self) -> None:
-        """Report containers that never started, or were lost, as not located."""
+        """Report containers that never started as not located."""
         waiting = [container for container in self.containers if "waiting" in container.state]
         for container in waiting:
             container.state = missing("The container could not be located when the pod was terminated")
@@ -283,9 +252,9 @@ class PodLifecycle:
         """Kill what still runs, because the object is gone."""
         self.stopping = self.over = True
         self._kill()
-        self.node.shared.hosts_files.forget(self.pod)
         self._tidy()
 
     def _tidy(self) -> None:
+        self.node.shared.names.remove(self.pod)
         self.volumes.tear_down()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tests.fake_kubernetes.node.container_start import ContainerProcess
 
 NEVER = "1970-01-01T00:00:00Z"
-HAD_RUN = "The container could not be located when the pod was deleted.  The container used to be Running"
 OF_POD = {"observedGeneration": 1, "lastProbeTime": None}  # further fields of a pod's conditions
 
 

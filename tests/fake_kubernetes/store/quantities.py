@@ -26,11 +26,6 @@ def quantity(text: str | float) -> Fraction:
     return Fraction(number) * SUFFIXES[suffix]
 
 
-def ceiling(text: str | float) -> int:
-    """Return a quantity in whole units, rounded up."""
-    return -(-quantity(text) // 1)
-
-
 def requests_of(container: Mapping[str, Any]) -> dict[str, str]:
     """Return what a container requests; a limit counts as the request if there is none."""
     resources = container.get("resources") or {}

@@ -86,6 +86,9 @@ class Store:
         with self.lock:
             return deep_copy(self._at((plural, namespace, name)))  # type: ignore[no-any-return]
 
+    def exists(self, plural: str, namespace: str, name: str) -> bool:
+        return (plural, namespace, name) in self._objects
+
     def _at(self, key: Key) -> Tree:
         if key not in self._objects:
             raise not_found(self.kinds[key[0]].resource, key[2])

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -338,13 +337,6 @@ def test_a_dry_run_stores_nothing(kube: Kube) -> None:
     assert ask(kube, "GET", f"{PODS}/x").status == 404
 
 
-def test_generated_names_differ(kube: Kube) -> None:
-    body = {**pod(), "metadata": {"generateName": "run-"}}
-    names = {made(ask(kube, "POST", PODS, body))["metadata"]["name"] for _ in range(3)}
-    assert len(names) == 3
-    assert all(re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
-
-
 def test_put_with_an_old_resource_version_is_a_conflict(kube: Kube) -> None:
     old = made(ask(kube, "POST", PODS, pod()))
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
@@ -356,54 +348,6 @@ def test_put_with_an_old_resource_version_is_a_conflict(kube: Kube) -> None:
         "latest "
         "version and try again",
     )
-
-
-@pytest.mark.parametrize(
-    ("kind", "body", "labels"),
-    [
-        (MERGE, {"metadata": {"labels": {"a": None, "c": "d"}}}, {"b": "2", "c": "d"}),
-        (
-            "application/strategic-merge-patch+json",
-            {"metadata": {"labels": {"c": "d"}}},
-            {"a": "1", "b": "2", "c": "d"},
-        ),
-        (
-            "application/json-patch+json",
-            [
-                {"op": "remove", "path": "/metadata/labels/a"},
-                {"op": "add", "path": "/metadata/labels/x~1y", "value": "z"},
-            ],
-            {"b": "2", "x/y": "z"},
-        ),
-    ],
-)
-def test_merge_json_and_strategic_patches_change_an_object(
-    kube: Kube, kind: str, body: Any, labels: dict[str, str]
-) -> None:
-    made(ask(kube, "POST", PODS, pod(metadata={"labels": {"a": "1", "b": "2"}})))
-    assert ask(kube, "PATCH", f"{PODS}/x", body, kind=kind).json["metadata"]["labels"] == labels
-
-
-def test_a_pods_spec_is_fixed_but_for_its_deadline(kube: Kube) -> None:
-    made(ask(kube, "POST", PODS, pod()))
-
-    def patch(**spec: Any) -> Reply:
-        return ask(kube, "PATCH", f"{PODS}/x", {"spec": spec}, kind=MERGE)
-
-    assert patch(activeDeadlineSeconds=60).json["metadata"]["generation"] == 2
-    assert "must be less than or equal to previous value" in patch(activeDeadlineSeconds=90).refusal[2]
-    assert "Forbidden: pod updates may not change fields other than" in patch(restartPolicy="Never").refusal[2]
-
-
-def test_a_jobs_template_is_fixed_unless_it_waits_suspended(kube: Kube) -> None:
-    where = {"spec": {"template": {"spec": {"nodeSelector": {"gpu": "a100"}}}}}
-    for name, suspend in (("runs", False), ("waits", True)):
-        made(ask(kube, "POST", JOBS, job(name, suspend=suspend)))
-    refusal = ask(kube, "PATCH", f"{JOBS}/runs", where, kind=MERGE).refusal
-    assert refusal[0] == 422
-    assert "spec.template: Invalid value: " in refusal[2]
-    assert refusal[2].endswith("field is immutable")
-    assert ask(kube, "PATCH", f"{JOBS}/waits", where, kind=MERGE).status == 200
 
 
 def test_status_and_spec_are_written_separately(kube: Kube) -> None:
@@ -426,16 +370,6 @@ def test_deleting_a_pod_on_a_node_waits_for_its_grace_period(kube: Kube) -> None
     assert (meta["deletionGracePeriodSeconds"], "deletionTimestamp" in meta) == (7, True)
     assert ask(kube, "GET", f"{PODS}/x").status == 200
     kube.store.remove("pods", "default", "x")
-    assert ask(kube, "GET", f"{PODS}/x").status == 404
-
-
-@pytest.mark.parametrize("state", [{}, {"nodeName": "node-1", "phase": "Failed"}])
-def test_deleting_a_pod_that_runs_nothing_removes_it_at_once(kube: Kube, state: dict[str, str]) -> None:
-    made(ask(kube, "POST", PODS, pod()))
-    if state:
-        kube.store.change("pods", "default", "x", lambda obj: obj["spec"].update(nodeName=state["nodeName"]))
-        kube.store.patch_status("pods", "default", "x", {"phase": state["phase"]})
-    assert ask(kube, "DELETE", f"{PODS}/x").status == 200
     assert ask(kube, "GET", f"{PODS}/x").status == 404
 
 
@@ -477,13 +411,6 @@ def test_delete_checks_the_preconditions(kube: Kube) -> None:
     code, reason, message = ask(kube, "DELETE", f"{PODS}/x", {"preconditions": {"uid": "other"}}).refusal
     assert (code, reason) == (409, "Conflict")
     assert "the UID in the precondition (other) does not match the UID in record" in message
-
-
-def test_a_collection_is_deleted_by_label(kube: Kube) -> None:
-    for name in ("a", "b"):
-        made(ask(kube, "POST", PODS, pod(name, metadata={"labels": {"run": name}})))
-    assert ask(kube, "DELETE", PODS, labelSelector="run=a").status == 200
-    assert [row["metadata"]["name"] for row in ask(kube, "GET", PODS).json["items"]] == ["b"]
 
 
 # what is listed and watched
@@ -545,24 +472,6 @@ def test_a_watch_sends_the_events_since_its_resource_version(kube: Kube) -> None
     assert types(labelSelector="run=1") == ["ADDED", "DELETED"]
 
 
-def test_a_watch_sends_new_events_as_they_happen(kube: Kube) -> None:
-    kube.api.bookmark_s = 0.0
-    stream = send(kube, "GET", PODS, watch="true", allowWatchBookmarks="true", timeoutSeconds="600")
-    with stream:
-        made(ask(kube, "POST", PODS, pod()))
-        event = json.loads(stream.readline())
-        while event["type"] == "BOOKMARK":
-            event = json.loads(stream.readline())
-        assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "x")
-        mark = json.loads(stream.readline())
-        assert mark["type"] == "BOOKMARK"
-        assert mark["object"] == {
-            "kind": "Pod",
-            "apiVersion": "v1",
-            "metadata": {"resourceVersion": event["object"]["metadata"]["resourceVersion"]},
-        }
-
-
 def test_a_watch_from_an_expired_resource_version_sends_an_error_event(kube: Kube) -> None:
     kube.compact()
     now = kube.store.version
@@ -579,10 +488,6 @@ def test_a_watch_that_is_up_to_date_expires_only_when_asked_for(kube: Kube) -> N
         kube.compact(running=True)
         assert json.loads(stream.readline())["object"]["reason"] == "Expired"
         assert stream.readline() == b""
-
-
-def test_a_watch_from_a_future_resource_version_sends_nothing(kube: Kube) -> None:
-    assert ask(kube, "GET", PODS, watch="1", resourceVersion="99999", timeoutSeconds="1").text == ""
 
 
 # logs
@@ -651,20 +556,6 @@ def test_log_options_select_parts_of_a_log(kube: Kube) -> None:
     assert ask(kube, "GET", f"{PODS}/x/log", limitBytes="3").text == "a\nb"
 
 
-def test_since_time_counts_whole_seconds(kube: Kube) -> None:
-    log = wait_until_running(kube)
-    log.write("stdout", b"earlier\n")
-    while True:  # until two lines are of one second
-        time.sleep(1.0 - time.time() % 1.0)
-        log.write("stdout", b"a\n")
-        log.write("stdout", b"b\n")
-        *_, first, second = ask(kube, "GET", f"{PODS}/x/log", timestamps="true").text.splitlines()
-        if first[:19] == second[:19]:
-            break
-    assert ask(kube, "GET", f"{PODS}/x/log", sinceTime=second.split()[0]).text == "a\nb\n"
-    assert ask(kube, "GET", f"{PODS}/x/log", sinceTime="2999-01-01T00:00:00Z").text == ""
-
-
 def test_a_follow_goes_on_over_a_rotation_until_the_container_ends(kube: Kube) -> None:
     log = wait_until_running(kube)
     log.write("stdout", b"before\n")
@@ -712,18 +603,6 @@ def test_a_follow_ignores_rotations_while_it_reads_its_first_file(tmp_path: Path
     log.write("stdout", b"c1\n")
     log.close()
     assert list(followed) == []
-
-
-def test_previous_returns_the_log_of_the_start_before(kube: Kube) -> None:
-    first = wait_until_running(kube)
-    first.write("stdout", b"first\n")
-    first.close()
-    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
-    row = {"name": "c", "restartCount": 1, "lastState": ended, "state": {"running": {}}}
-    uid = kube.store.patch_status("pods", "default", "x", {"containerStatuses": [row]})["metadata"]["uid"]
-    kube.logs.open(uid, "c", 1).write("stdout", b"second\n")
-    assert ask(kube, "GET", f"{PODS}/x/log", previous="true").text == "first\n"
-    assert ask(kube, "GET", f"{PODS}/x/log").text == "second\n"
 
 
 def test_a_follow_ends_silently_when_its_kubelet_dies(kube: Kube) -> None:
@@ -810,71 +689,7 @@ def test_an_access_review_reports_forbidden_verbs(kube: Kube) -> None:
     assert not may(verb="get", resource="pods", subresource="log")
 
 
-def test_a_pod_beyond_the_quota_is_refused(kube: Kube) -> None:
-    hard = {"requests.nvidia.com/gpu": "2", "pods": "5"}
-    kube.store.create("resourcequotas", "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
-
-    def gpus(count: int) -> dict[str, Any]:
-        return pod(f"q{count}", container={"resources": {"limits": {"nvidia.com/gpu": count}}})
-
-    assert ask(kube, "POST", PODS, gpus(4)).refusal == (
-        403,
-        "Forbidden",
-        'pods "q4" is forbidden: exceeded quota: q, requested: requests.nvidia.com/gpu=4, used: '
-        "requests.nvidia.com/gpu=0, "
-        "limited: requests.nvidia.com/gpu=2",
-    )
-    made(ask(kube, "POST", PODS, gpus(2)))
-    assert "used: requests.nvidia.com/gpu=2" in ask(kube, "POST", PODS, gpus(1)).refusal[2]
-    quota = ask(kube, "GET", "/api/v1/namespaces/default/resourcequotas/q").json
-    assert quota["status"]["used"] == {"requests.nvidia.com/gpu": "2", "pods": "1"}
-    kube.store.patch_status("pods", "default", "q2", {"phase": "Succeeded"})
-    made(ask(kube, "POST", PODS, gpus(1)))
-
-
-@pytest.mark.parametrize(
-    ("level", "spec", "why"),
-    [
-        (
-            "restricted",
-            {},
-            'allowPrivilegeEscalation != false (container "c" must set '
-            'securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "c" must set '
-            'securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or container "c" must set '
-            'securityContext.runAsNonRoot=true), seccompProfile (pod or container "c" must set '
-            'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")',
-        ),
-        (
-            "baseline",
-            {"hostIPC": True, "container": {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}},
-            'non-default capabilities (container "c" must not include "IPC_LOCK" in securityContext.capabilities.add), '
-            "host "
-            "namespaces (hostIPC=true)",
-        ),
-    ],
-)
-def test_pod_security_refuses_pods_that_violate_the_namespaces_level(
-    kube: Kube, level: str, spec: dict[str, Any], why: str
-) -> None:
-    kube.namespace("proj", {"pod-security.kubernetes.io/enforce": level})
-    pods = PODS.replace("default", "proj")
-    message = f'pods "x" is forbidden: violates PodSecurity "{level}:latest": {why}'
-    assert ask(kube, "POST", pods, pod(**spec)).refusal == (403, "Forbidden", message)
-    good = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
-    good |= {"seccompProfile": {"type": "RuntimeDefault"}}
-    made(ask(kube, "POST", pods, pod(container={"securityContext": good})))
-
-
 # kinds that are made
-
-
-def test_the_path_supplies_a_kind_that_the_body_lacks(kube: Kube) -> None:
-    maps = "/api/v1/namespaces/default/configmaps"
-    for number, known in enumerate(({}, {"kind": "ConfigMap"}, {"apiVersion": "v1"})):
-        reply = ask(kube, "POST", maps, {**known, "metadata": {"name": f"untyped-{number}"}})
-        assert (reply.status, reply.json["kind"], reply.json["apiVersion"]) == (201, "ConfigMap", "v1")
-    assert ask(kube, "POST", maps, {"kind": "Secret", "metadata": {"name": "other"}}).status == 400
-    assert ask(kube, "POST", JOBS, {"apiVersion": "v1", "metadata": {"name": "other"}}).status == 400
 
 
 def test_a_custom_kind_is_served_a_moment_after_its_definition(kube: Kube) -> None:
@@ -912,18 +727,6 @@ def test_a_custom_kind_is_served_a_moment_after_its_definition(kube: Kube) -> No
     assert strict[2].endswith('strict decoding error: unknown field "spec.typo"')
 
 
-def test_an_object_is_returned_in_the_requested_version(kube: Kube) -> None:
-    kube.add_crd("kueue.x-k8s.io", "v1beta2", "Workload", "workloads", also=("v1beta1",))
-    body = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": {"name": "w"}, "spec": {}}
-    old = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"
-    assert made(ask(kube, "POST", old, body))["apiVersion"] == "kueue.x-k8s.io/v1beta1"
-    assert (
-        ask(kube, "GET", old.replace("v1beta1", "v1beta2")).json["items"][0]["apiVersion"] == "kueue.x-k8s.io/v1beta2"
-    )
-    ((_, seen),) = ask(kube, "GET", old, watch="1", timeoutSeconds="1").events
-    assert seen["apiVersion"] == "kueue.x-k8s.io/v1beta1"
-
-
 # what goes wrong
 
 
@@ -938,26 +741,12 @@ def test_an_injected_fault_answers_with_its_code(kube: Kube) -> None:
     assert seen == [("GET", 503), ("GET", 503), ("GET", 404), ("POST", 500)]
 
 
-def test_an_injected_429_is_plain_text(kube: Kube) -> None:
-    kube.fault("GET", "pods", code=429, retry_after=2)
-    reply = ask(kube, "GET", PODS)
-    assert (reply.status, reply.text) == (429, "Too many requests, please try again later.\n")
-    assert reply.headers["Retry-After"] == "2"
-
-
 @pytest.mark.parametrize(("what", "done"), [({"reset": True}, False), ({"lost": True}, True)])
 def test_an_injected_reset_comes_before_or_after_the_write(kube: Kube, what: dict[str, bool], done: bool) -> None:
     kube.fault("POST", "pods", **what)
     with pytest.raises(ConnectionError):
         ask(kube, "POST", PODS, pod())
     assert (ask(kube, "GET", f"{PODS}/x").status == 200) == done
-
-
-def test_an_injected_fault_can_wait_and_call_a_function(kube: Kube) -> None:
-    kube.fault("GET", "pods", delay_s=0.2, do=lambda _: kube.store.create("pods", "default", pod("made")))
-    begun = time.monotonic()
-    assert len(ask(kube, "GET", PODS).json["items"]) == 1
-    assert time.monotonic() - begun >= 0.2
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -1010,57 +799,10 @@ def test_a_killed_server_breaks_streams_and_comes_back_with_all_it_knew(kube: Ku
     pytest.fail("it does not come back")
 
 
-def test_a_graceful_restart_ends_streams_properly(kube: Kube) -> None:
-    stream = send(kube, "GET", PODS, watch="1", resourceVersion=str(kube.store.version))
-    kube.restart(graceful=True)
-    with stream:
-        assert stream.read() == b""
-    assert ask(kube, "GET", PODS).status == 200
-
-
-def test_connections_are_kept_alive(kube: Kube) -> None:
-    connection, headers = connect(kube), {"Authorization": f"Bearer {kube.access.token}"}
-    ports = set()
-    for path in (PODS, f"{PODS}/nope", f"{PODS}?watch=1&timeoutSeconds=1&resourceVersion=100000"):
-        connection.request("GET", path, headers=headers)
-        ports.add(connection.sock.getsockname())
-        connection.getresponse().read()
-    connection.close()
-    assert len(ports) == 1
-
-
 # as its clients see it
 
 
-def test_the_official_dynamic_client_works(kube: Kube, tmp_path: Path) -> None:
-    pytest.importorskip("kubernetes")
-    from kubernetes import config, dynamic
-    from kubernetes.client import ApiClient, Configuration
-    from kubernetes.dynamic.exceptions import ConflictError
-
-    how = Configuration()
-    config.load_kube_config(str(kube.kubeconfig), client_configuration=how)
-    with ApiClient(how) as api:
-        client = dynamic.DynamicClient(api, cache_file=str(tmp_path / "discovery"))
-        pods = client.resources.get(api_version="v1", kind="Pod")
-        jobs = client.resources.get(api_version="batch/v1", kind="Job")
-        since = pods.get(namespace="default").metadata.resourceVersion
-        log = wait_until_running(kube)
-        log.write("stdout", b"hello\n")
-        log.close()
-        with pytest.raises(ConflictError) as dup:
-            pods.create(body=pod(), namespace="default")
-        assert json.loads(dup.value.body)["message"] == 'pods "x" already exists'
-        assert jobs.create(body=job(), namespace="default").spec.backoffLimit == 6
-        assert [row.metadata.name for row in pods.get(namespace="default", field_selector="metadata.name=x").items] == [
-            "x"
-        ]
-        events = [event["type"] for event in pods.watch(namespace="default", resource_version=since, timeout=1)]
-        assert events == ["ADDED", "MODIFIED", "MODIFIED"]
-        answer = client.request("get", f"{PODS}/x/log", query_params=[("follow", "true")], serialize=False)
-        assert answer.data == b"hello\n"
-
-
+@pytest.mark.slow
 def test_the_command_starts_and_ends_a_cluster(tmp_path: Path) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tests.fake_kubernetes", *words]
@@ -1089,27 +831,3 @@ def by_hand(run: Callable[..., subprocess.CompletedProcess[str]], folder: Path, 
         down = run("down", str(folder))
     assert down.returncode == 0, down.stderr
     assert run("down", str(folder)).returncode == 1
-
-
-def test_many_clients_are_served_at_once(kube: Kube) -> None:
-    """Follows side by side: nothing is lost."""
-    logs = [wait_until_running(kube, f"p{number}") for number in range(30)]
-    texts: dict[int, bytes] = {}
-
-    def follow(number: int) -> None:
-        with send(kube, "GET", f"{PODS}/p{number}/log", follow="true") as stream:
-            texts[number] = stream.read()
-
-    threads = [threading.Thread(target=follow, args=[number]) for number in range(len(logs))]
-    for thread in threads:
-        thread.start()
-
-    def each(number: int) -> bytes:
-        return b"".join(b"%d %d\n" % (number, line) for line in range(50))
-
-    for number, log in enumerate(logs):
-        log.write("stdout", each(number))
-        log.close()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert texts == {number: each(number) for number in range(len(logs))}
