@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -40,20 +42,25 @@ def main() -> int:
     for count in options.jobs:
         with tempfile.TemporaryDirectory() as folder:
             cluster = Path(folder) / "cluster"
-            clusters("up", cluster)
-            try:
-                told = measure(count, options.kind, Path(folder), cluster / "kubeconfig")
-            finally:
-                clusters("down", cluster)
+            with running(cluster) as kubeconfig:
+                told = measure(count, options.kind, Path(folder), kubeconfig)
             asked = Counter(what(line) for line in (cluster / "requests").read_text().splitlines())
         print(f"{count} as {options.kind}: {told}")
         print("   ", ", ".join(f"{name} {number}" for name, number in sorted(asked.items())), flush=True)
     return 0
 
 
-def clusters(*words: object) -> None:
-    command = [sys.executable, "-m", "tests.fake_kubernetes", *map(str, words)]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+@contextmanager
+def running(folder: Path) -> Iterator[Path]:
+    """A cluster in a process of its own, and its kubeconfig."""
+    command = [sys.executable, "-m", "tests.fake_kubernetes", str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        try:
+            yield Path(said.partition("=")[2].strip())
+        finally:
+            process.terminate()
 
 
 def measure(count: int, kind: str, folder: Path, kubeconfig: Path) -> str:

@@ -17,7 +17,7 @@ from tests.fake_kubernetes.node.logs import parsed
 from tests.kubernetes_scenarios.command_line_user import CommandLineUser
 from tests.kubernetes_scenarios.stage import IMAGE, Stage, fake_stage
 
-pytestmark = [pytest.mark.live_k8s, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live_k8s, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CHOSEN = "gbs32 and (jobs and not resnet50 or pods and resnet50 or here and cosmoflow)"
 ON_JOB, ON_POD, ON_PODS, HERE = (
@@ -210,6 +210,7 @@ def trainer(cluster: Stage, tmp_path: Path) -> Trainer:
     return Trainer(cluster, tmp_path)
 
 
+@pytest.mark.nightly("models/data", "k8s_templates")
 def test_data_that_each_pod_writes_itself(trainer: Trainer) -> None:
     if not trainer.stage.lacks("storage") and trainer.stage.fake is None:
         pytest.skip("this cluster has volumes")

@@ -15,9 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.fake_kubernetes.admission.custom_kinds import CustomKinds
 from tests.fake_kubernetes.admission.defaults import Defaults
-from tests.fake_kubernetes.admission.pod_security import PodSecurity
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.faults import Fault, Faults
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
@@ -50,8 +48,7 @@ class Kube:
         self.store = Store()
         self.logs = LogSource(folder / "logs")
         self.access = Access(token)
-        self.store.admission += [Defaults(self.store), PodSecurity(self.store)]
-        self.custom_kinds = CustomKinds(self.store)
+        self.store.admission += [Defaults(self.store)]
         self.api = Api(self.store, self.logs, self.access)
         self.faults = Faults()
         self.server = Server(self.api.respond, self.faults, self._wake, port)
@@ -82,7 +79,6 @@ class Kube:
         for timer in self._timers:
             timer.cancel()
         self.server.close()
-        self.custom_kinds.close()
         if self._components:
             self._components.close()
         self.logs.close()
@@ -128,19 +124,22 @@ class Kube:
 
     def add_crd(
         self, group: str, version: str, kind: str, plural: str, controller: Any = None, *, also: tuple[str, ...] = (),
-        schema: Mapping[str, Any] | None = None, status: bool = True, namespaced: bool = True,
+        status: bool = True, namespaced: bool = True,
     ) -> None:  # fmt: skip
         """Serve a custom kind from now on.
 
-        `also` names further versions that serve it. `schema` is an openAPIV3Schema; without one the server accepts and
-        keeps every field. `controller` is a CustomJobKind if a controller is to make pods for the objects.
+        `also` names further versions that serve it. The server accepts and keeps every field. `controller` is a
+        CustomJobKind if a controller is to make pods for the objects.
         """
         subresources = ("status",) if status else ()
-        own_schema = dict(schema) if schema else None
-        new = Kind(
-            group, (version, *also), kind, plural, namespaced, (), subresources, True, True, own_schema, controller
-        )
-        self.custom_kinds.serve(new)
+        versions = (version, *also)
+        new = Kind(group, versions, kind, plural, namespaced, (), subresources, custom=True, controller=controller)
+        with self.store.lock:  # no object is created before all know the kind
+            taken = self.store.kinds.get(plural)
+            key = plural if taken is None or taken.group == group else new.resource
+            self.store.kinds[key] = new
+            if self._components:
+                self._components.follow(key, new)
 
     # --- failures on purpose ---
 

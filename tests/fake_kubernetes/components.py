@@ -72,7 +72,6 @@ class Components:
         ]
         for controller in self._controllers:
             controller.start()
-        kube.custom_kinds.served.append(self._new_kind)
 
     def close(self) -> None:
         """End every process and every thread."""
@@ -82,9 +81,8 @@ class Components:
             kubelet.close()
         self.runtime.close()
 
-    def _new_kind(self, kind: Kind) -> None:
+    def follow(self, key: str, kind: Kind) -> None:
         """Let the garbage collector follow a new kind, and its controller, if it has one, make pods."""
-        key = next(key for key, known in self._kube.store.kinds.items() if known is kind)
         self._garbage_collector.follow(key)
         if isinstance(kind.controller, CustomJobKind):
             self._custom_jobs.follow(key, kind.controller)

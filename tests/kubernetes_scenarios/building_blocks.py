@@ -14,8 +14,7 @@ from platforms.job import Layout, State
 from platforms.runner import Job
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request
-from tests.fake_kubernetes.controllers.custom_jobs import Child, CustomJobKind
-from tests.fake_kubernetes.controllers.job_pods import pod_of
+from tests.fake_kubernetes.controllers.custom_jobs import IPU_JOB, JOB_SET, PYTORCH_JOB, Child, CustomJobKind
 from tests.fake_kubernetes.store.trees import Tree
 from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin
 from tests.kubernetes_scenarios.real_kueue import RealKueue
@@ -27,7 +26,6 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 PATIENCE_S = 301.0  # longer than what may pass is waited for
 TAINTED_S = 1801.0  # the same, where nodes have taints that nobody names
 FOREVER = "exec sleep 600"
-POLITE = "trap 'exit 0' TERM; echo begun; sleep 600 & wait"
 SLOW = "trap 'sleep 3; exit 0' TERM; echo begun; sleep 600 & wait"
 PATIENT = {"terminationGracePeriodSeconds": 30}
 ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(600)"
@@ -195,16 +193,6 @@ def once_running(act: Callable[[Play], object]) -> Script:
     def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.runs and play.log())
         play.somebody(act)
-
-    return script
-
-
-def once_status_matches(reason: str, act: Callable[[Play], object]) -> Script:
-    """Once that is told of it."""
-
-    def script(play: Play) -> Generator[None, None, None]:
-        yield from when(lambda: play.status_matches(reason))
-        act(play)
 
     return script
 
@@ -389,37 +377,6 @@ def check_other_job_untouched(play: Play) -> None:
 # --- kinds that others have made -------------------------------------------------------------------------------------
 
 
-def act_as_controller(kind: str, shape: CustomJobKind) -> Script:
-    """We are the controller of a kind: `racks.bench.local/v1`."""
-
-    def script(play: Play) -> Generator[None, None, None]:
-        admin, name = play.admin, play.name
-        yield from when(lambda: admin.get(kind, name))
-        made: set[str] = set()
-        event: Tree = {}
-        while (owner := admin.get(kind, name)) is not None and not play.job.done:
-            wanted = list(shape.children(owner))
-            for child in wanted:
-                if child.name not in made:
-                    made.add(child.name)
-                    admin.ask("POST", admin.path(child.plural), _child(owner, shape, child))
-            known = {child.name: found for child in wanted if (found := admin.get(child.plural, child.name))}
-            owner.setdefault("status", {})
-            shape.set_status(owner, wanted, known)
-            if owner["status"] != event and len(known) == len(wanted):
-                event = owner["status"]
-                admin.patch(kind, name, {"status": event}, "status")
-            yield
-
-    return script
-
-
-def _child(owner: Tree, shape: CustomJobKind, child: Child) -> Tree:
-    made = pod_of(owner, child.template, child.name, shape.labels(owner, child), exact=True)
-    kind = {"pods": ("v1", "Pod"), "jobs": ("batch/v1", "Job")}[child.plural]
-    return {"apiVersion": kind[0], "kind": kind[1], **made}
-
-
 def _speechless(rack: Tree, _wanted: list[Child], _known: dict[str, Tree]) -> None:
     """It never says how it is."""
 
@@ -432,9 +389,12 @@ def _shelves(rack: Tree) -> Iterator[Child]:
 RACK = CustomJobKind(_shelves, _speechless)
 
 
-def custom_object(group: str, version: str, kind: str, spec: Tree) -> Callable[[Stage], Changes]:
+def custom_object(
+    group: str, version: str, kind: str, spec: Tree, controller: CustomJobKind | None = None
+) -> Callable[[Stage], Changes]:
     def made(stage: Stage) -> Changes:
-        stage.kind(group, version, kind)
+        assert stage.fake is not None
+        stage.fake.add_crd(group, version, kind, f"{kind.lower()}s", controller)
         return {"manifest": {"apiVersion": f"{group}/{version}", "kind": kind, "spec": spec}}
 
     return made
@@ -442,14 +402,14 @@ def custom_object(group: str, version: str, kind: str, spec: Tree) -> Callable[[
 
 def ipu_job(script: str, instances: int = 1) -> Callable[[Stage], Changes]:
     spec = {"jobInstances": instances, "workers": {"template": {"metadata": {}, "spec": pod_spec(container(script))}}}
-    return custom_object("graphcore.ai", "v1alpha1", "IPUJob", spec)
+    return custom_object("graphcore.ai", "v1alpha1", "IPUJob", spec, IPU_JOB)
 
 
 def ipu_job_of_our_template(script: str) -> Callable[[Stage], Changes]:
     """An IPUJob of our own template."""
 
     def made(stage: Stage) -> Changes:
-        stage.kind("graphcore.ai", "v1alpha1", "IPUJob")
+        ipu_job(script)(stage)
         what = {"manifest": TEMPLATES / "ipujob.yaml", "layout": Layout(1, 2, "ipu"), "launcher": "none"}
         return {**what, "arguments": ("sh", "-c", script)}
 
@@ -461,32 +421,19 @@ def pytorch_job(master: str, worker: str) -> Callable[[Stage], Changes]:
     for role, script in (("Master", master), ("Worker", worker)):
         template = {"metadata": {}, "spec": pod_spec(container(script, "pytorch"))}
         replicas[role] = {"replicas": 1, "restartPolicy": "Never", "template": template}
-    return custom_object("kubeflow.org", "v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
+    return custom_object("kubeflow.org", "v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas}, PYTORCH_JOB)
 
 
 def job_set(script: str) -> Callable[[Stage], Changes]:
     template = {"spec": {"backoffLimit": 0, "template": {"metadata": {}, "spec": pod_spec(container(script))}}}
     spec = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": template}]}
-    return custom_object("jobset.x-k8s.io", "v1alpha2", "JobSet", spec)
+    return custom_object("jobset.x-k8s.io", "v1alpha2", "JobSet", spec, JOB_SET)
 
 
 def rack_job(script: str) -> Callable[[Stage], Changes]:
-    return custom_object(
-        "bench.local", "v1", "Rack", {"count": 2, "shelf": {"metadata": {}, "spec": pod_spec(container(script))}}
-    )
-
-
-def control_racks(then: Script | None = None) -> Script:
     """A kind that says nothing: its pods decide, when there have been no more for a while."""
-    control = act_as_controller("racks.bench.local/v1", RACK)
-
-    def script(play: Play) -> Generator[None, None, None]:
-        beside: Iterator[None] = then(play) if then else iter(())
-        for _ in control(play):
-            next(beside, None)
-            yield
-
-    return script
+    spec = {"count": 2, "shelf": {"metadata": {}, "spec": pod_spec(container(script))}}
+    return custom_object("bench.local", "v1", "Rack", spec, RACK)
 
 
 # --- Kueue -----------------------------------------------------------------------------------------------------------
@@ -568,39 +515,6 @@ def evict_and_admit_again(play: Play) -> Generator[None, None, None]:
         assert play.job.status.state is State.QUEUED, play.job.status
         label = {"metadata": {"labels": {"bench": f"wanted-{play.stage.key}"}}}
         play.somebody(lambda play: play.admin.patch("nodes", play.stage.node, label))
-
-
-# --- as Kubernetes 1.20 was ------------------------------------------------------------------------------------------
-
-
-def old_job(end: Tree, status: Tree) -> Script:
-    """We are its controllers: a pod with the one label of those days, and its end, and the Job's."""
-
-    def script(play: Play) -> Generator[None, None, None]:
-        admin, name = play.admin, play.name
-        yield from when(lambda: admin.get("jobs", name))
-        root = admin.get("jobs", name)
-        assert root is not None
-        made = pod_of(root, root["spec"]["template"], f"{name}-x", {"job-name": name}, exact=True)
-        made["spec"]["schedulingGates"] = [{"name": "bench.local/by-hand"}]
-        admin.ask("POST", admin.path("pods"), {"apiVersion": "v1", "kind": "Pod", **made})
-        admin.patch("pods", f"{name}-x", {"status": end}, "status")
-        yield
-        admin.patch("jobs", name, {"status": status}, "status")
-
-    return script
-
-
-OLD_TIMES = {"startedAt": "2026-11-20T22:11:20Z", "finishedAt": "2026-11-20T22:11:22Z"}
-OLD_GOOD = {"terminated": {"exitCode": 0, "reason": "Completed", **OLD_TIMES}}
-OLD_RUNS = {"running": {"startedAt": "2026-11-20T22:11:20Z"}}
-
-
-def old_pod(phase: str, state: Tree, **more: Any) -> Tree:
-    return {"phase": phase, "containerStatuses": [{"name": "c", "state": state, "restartCount": 0}], **more}
-
-
-OVERDUE = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"}
 
 
 # --- what must be true afterwards ------------------------------------------------------------------------------------

@@ -462,7 +462,7 @@ SESSION_FAULTS: Mapping[str, SessionFault] = {
     "node-is-lost": SessionFault(node_is_lost, ("kubelet",)),
     "time-is-up": SessionFault(time_is_up),
     "begun-again": SessionFault(begun_again, ("evict",)),
-    "nothing-controls-it": SessionFault(nothing_controls_it),
+    "nothing-controls-it": SessionFault(nothing_controls_it, ("kinds",)),
     "half-a-place": SessionFault(half_a_place, ("device", "dns")),
     "never-its-turn": SessionFault(never_its_turn, ("kueue",)),
     "too-late": SessionFault(too_late),

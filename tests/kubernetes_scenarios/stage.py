@@ -99,20 +99,6 @@ class Stage:
             self.admin.create("priorityclasses", {**kind, "metadata": {"name": name}, "value": value})
         return name
 
-    def kind(self, group: str, version: str, kind: str) -> None:
-        """Define a custom kind without a schema, if the cluster lacks it."""
-        plural = f"{kind.lower()}s"
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-        spec: Tree = {"group": group, "scope": "Namespaced", "names": names}
-        spec |= {"versions": [{**served, "subresources": {"status": {}}}]}
-        definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-        name = f"{plural}.{group}"
-        if self.admin.get("customresourcedefinitions", name) is None:
-            self.admin.create("customresourcedefinitions", {**definition, "metadata": {"name": name}, "spec": spec})
-            self._wait(lambda: self.serves(f"{plural}.{group}/{version}"), f"{name} is served")
-
     def serves(self, kind: str) -> bool:
         """`racks.bench.local/v1`."""
         try:
@@ -213,7 +199,8 @@ def fake_stage(folder: Path) -> Iterator[Stage]:
 
         stop = threading.Event()
         stage = Stage(kube, ClusterAdmin(respond, "default"), kube, IMAGE, IMAGE)
-        kube.add_crd("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
+        for kind, namespaced in (("Workload", True), ("LocalQueue", True), ("ClusterQueue", False)):
+            kube.add_crd("kueue.x-k8s.io", "v1beta1", kind, f"{kind.lower()}s", namespaced=namespaced)
         yield stage
         stage.sweep()
 

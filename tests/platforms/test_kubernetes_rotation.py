@@ -184,7 +184,10 @@ def a_stall(chance: random.Random) -> Line:
     return Line(stalls=((chance.uniform(2, 10), chance.uniform(4, 20)),))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed",
+    [0, *(pytest.param(seed, marks=pytest.mark.nightly("platforms/schedulers/kubernetes/log")) for seed in (1, 2, 3))],
+)
 @pytest.mark.parametrize(
     "line",
     [

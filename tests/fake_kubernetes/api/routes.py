@@ -12,7 +12,7 @@ from tests.fake_kubernetes.api.resource_ref import ResourceRef, parse_path
 from tests.fake_kubernetes.node.logs import LogSource
 from tests.fake_kubernetes.store.store import Store
 
-VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+VERBS = {"POST": "create", "PATCH": "patch"}
 
 
 class Api:
@@ -52,9 +52,9 @@ class Api:
         raise _not_allowed()
 
     def _object(self, ref: ResourceRef, request: Request) -> Answer:
-        by_method = {"GET": reading.list_, "POST": writing.create, "DELETE": deleting.delete_collection}
+        by_method = {"GET": reading.list_, "POST": writing.create}
         if ref.name:
-            by_method = {"GET": reading.get, "PUT": writing.put, "PATCH": writing.patch, "DELETE": deleting.delete}
+            by_method = {"GET": reading.get, "PATCH": writing.patch, "DELETE": deleting.delete}
         if request.method not in by_method:
             raise _not_allowed()
         return by_method[request.method](self._store, ref, request)

@@ -54,19 +54,6 @@ def exclusion_reason(pod: Tree, node: Tree) -> str:
     return "" if selected and _attracted(spec, labels, name) else "node(s) didn't match Pod's node affinity/selector"
 
 
-def preference(pod: Tree, node: Tree) -> int:
-    """Return how much a pod prefers a node, from preferredDuringSchedulingIgnoredDuringExecution."""
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    of_node = {"metadata.name": node["metadata"]["name"]}
-    labels = node["metadata"].get("labels", {})
-    return sum(
-        wish["weight"]
-        for wish in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
-        if all(_matches(one, labels) for one in wish["preference"].get("matchExpressions", []))
-        and all(_matches(one, of_node) for one in wish["preference"].get("matchFields", []))
-    )
-
-
 def insufficient(pod: Tree, free: Mapping[str, Fraction]) -> list[str]:
     wanted = sorted(pod_requests(pod["spec"]).items())
     return [f"Insufficient {name}" for name, amount in wanted if amount > free.get(name, Fraction())]

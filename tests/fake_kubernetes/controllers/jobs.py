@@ -1,4 +1,4 @@
-"""The Job controller. It also deletes finished Jobs after their TTL."""
+"""The Job controller. It leaves finished Jobs, whatever their TTL is."""
 
 from __future__ import annotations
 
@@ -100,7 +100,6 @@ class JobController:
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
         if _is(job, "Complete") or _is(job, "Failed"):
-            self._expire(job)
             return
         if "status" not in job:
             job = self._store.change(
@@ -179,7 +178,6 @@ class JobController:
             self._tell(job, "Normal", "Completed", "Job completed")
         else:
             self._tell(job, "Warning", reason, message)
-        self._expire(job)
 
     def _conclude(self, status: Tree, counts: PodCounts, name: str, reason: str, message: str) -> None:
         set_condition(status, name, "True", reason, message, lastProbeTime=timestamp())
@@ -231,18 +229,6 @@ class JobController:
 
     def _write_counts(self, job: Tree, counts: PodCounts) -> None:
         self._write(job, lambda status: set_counts(status, counts))
-
-    def _expire(self, job: Tree) -> None:
-        """Delete the Job after its ttlSecondsAfterFinished."""
-        ttl, meta = job["spec"].get("ttlSecondsAfterFinished"), job["metadata"]
-        if ttl is None:
-            return
-        ended = next(c for c in job["status"]["conditions"] if c["type"] in ("Complete", "Failed"))
-        rest = unix(ended["lastTransitionTime"]) + ttl - time.time()
-        if rest > 0:
-            self._later(rest, meta["uid"])
-            return
-        self._store.delete("jobs", meta["namespace"], meta["name"], propagation="Foreground", uid=meta["uid"])
 
 
 def _condition(job: Tree, name: str) -> Tree | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.controllers.event_loop import EventLoop
-from tests.fake_kubernetes.controllers.event_recorder import SchedulerEventRecorder
+from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
 from tests.fake_kubernetes.controllers.fitting import (
     exclusion_reason,
     free_resources,
     insufficient,
-    preference,
     unschedulable_message,
 )
 from tests.fake_kubernetes.node.environment import missing
@@ -26,7 +25,7 @@ class Scheduler:
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
-        self._recorder = SchedulerEventRecorder(store, "default-scheduler")
+        self._recorder = EventRecorder(store, "default-scheduler")
         self._nodes: dict[str, Tree] = {}
         self._placed: dict[str, dict[str, Tree]] = {}  # node -> uid -> pod that uses resources of it
         self._waiting: dict[str, Tree] = {}
@@ -89,7 +88,7 @@ class Scheduler:
             self._not_now(pod, f"0/{len(self._nodes)} nodes are available: {why}. not found")
             return
         reasons = []
-        for name, node in sorted(self._nodes.items(), key=lambda each: -preference(pod, each[1])):
+        for name, node in sorted(self._nodes.items()):
             why = exclusion_reason(pod, node)
             lacks = [] if why else insufficient(pod, free_resources(node, self._placed.get(name, {}).values()))
             if not why and not lacks:

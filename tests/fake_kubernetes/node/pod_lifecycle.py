@@ -16,7 +16,6 @@ from tests.fake_kubernetes.node.pod_status import (
     container_status,
     missing,
     phase_of,
-    qos,
 )
 from tests.fake_kubernetes.node.volumes import NotMounted, Volumes
 from tests.fake_kubernetes.store.trees import Tree, timestamp
@@ -87,7 +86,7 @@ class PodLifecycle:
         status["containerStatuses"] = [
             container_status(container) for container in self.containers if not container.initial
         ]
-        pod["status"] = status | {"qosClass": qos(pod["spec"]), "resources": {}}
+        pod["status"] = status
 
     def handle_update(self, pod: Tree) -> None:
         """Handle a new version of the pod."""
@@ -155,28 +154,10 @@ class PodLifecycle:
 
     def _restart(self, container: PodContainer) -> None:
         """Restart a container: the first time at once, then after growing pauses."""
+        timings, ended = self.node.shared.timings, container.state
         container.crashes, container.busy = container.crashes + 1, True
-        timings = self.node.shared.timings
-        if container.crashes == 1:
-            self.node.after(timings.settle_s, lambda: self._again(container, container.state))
-        else:
-            self.node.after(timings.settle_s, lambda: self._back_off(container))
-
-    def _back_off(self, container: PodContainer) -> None:
-        if self.stopping or self.over:
-            return
-        meta, timings, ended = self.pod["metadata"], self.node.shared.timings, container.state
-        name = f"{meta['name']}_{meta['namespace']}({self.uid})"
-        pause = ("10s", "20s", "40s", "1m20s", "2m40s", "5m0s")[min(container.crashes - 2, 5)]
-        container.last = ended
-        container.wait("CrashLoopBackOff", f"back-off {pause} restarting failed container={container.name} pod={name}")
-        self.record_event(
-            "Warning", "BackOff", f"Back-off restarting failed container {container.name} in pod {name}", container
-        )
-        self.publish()
-        self.node.after(
-            timings.backoff(timings.crash_backoff_s, container.crashes - 1), lambda: self._again(container, ended)
-        )
+        pause_s = timings.backoff(timings.crash_backoff_s, container.crashes - 1) if container.crashes > 1 else 0.0
+        self.node.after(timings.settle_s + pause_s, lambda: self._again(container, ended))
 
     def _again(self, container: PodContainer, ended: Tree) -> None:
         if not (self.stopping or self.over):

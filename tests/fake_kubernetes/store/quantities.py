@@ -38,11 +38,3 @@ def canonical(text: str | float) -> str:
     if isinstance(text, str) and not text[-1].isdigit():
         return text
     return str(value) if value.denominator == 1 else f"{-(-value * 1000 // 1)}m"
-
-
-def written(value: Fraction, like: str) -> str:
-    """Return a sum as text, in the unit of `like` if that is a power of 1024."""
-    suffix = next((suffix for suffix in ("Ki", "Mi", "Gi", "Ti") if like.endswith(suffix)), "")
-    if suffix and (value / SUFFIXES[suffix]).denominator == 1:
-        return f"{value / SUFFIXES[suffix]}{suffix}"
-    return str(value) if value.denominator == 1 else f"{-(-value * 1000 // 1)}m"

@@ -97,17 +97,6 @@ def test_a_pod_pends_until_a_node_has_room_and_then_runs(kube: Kube) -> None:
     assert wait_until_ended(kube, "waiter")["status"]["phase"] == "Succeeded"
 
 
-@pytest.mark.parametrize(("disliked", "liked"), [("node-1", "node-2"), ("node-2", "node-1")])
-def test_scheduler_prefers_the_node_of_the_preferred_affinity(tmp_path: Path, disliked: str, liked: str) -> None:
-    dislike = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [disliked]}]}
-    wishes = [{"weight": 100, "preference": dislike}]
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}
-    with Kube(tmp_path) as kube:
-        kube.node("node-2")
-        create_pod(kube, "choosy", ["true"], affinity=affinity)
-        assert wait_until_ended(kube, "choosy")["spec"]["nodeName"] == liked
-
-
 def test_an_evicted_pod_gets_a_condition_and_vanishes(kube: Kube) -> None:
     create_pod(kube, "evicted", shell(OBEDIENT), terminationGracePeriodSeconds=600)
     wait_for_output(kube, "evicted", "ready")
@@ -125,7 +114,6 @@ JOBS: dict[str, dict[str, Any]] = {
     "par": {"script": "exit 0", "completions": 4, "parallelism": 2, "completionMode": "Indexed"},
     "backoff": {"script": "exit 2", "backoffLimit": 1},
     "jdeadline": {"script": "sleep 600"},
-    "ttl": {"script": "exit 0", "ttlSecondsAfterFinished": 600},
 }
 
 
@@ -157,13 +145,6 @@ def test_a_job_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     assert of_pods(ours) == of_pods(recorded["pods"])
     wanted = {(kind, reason) for kind, reason, _ in recorded["events"]}
     kube.until(lambda: wanted <= {row[:2] for row in events(kube, name)})
-
-
-def test_a_finished_job_is_deleted_after_its_ttl(kube: Kube) -> None:
-    job(kube, "fleeting", "exit 0", ttlSecondsAfterFinished=1)
-    kube.until(lambda: get(kube, "fleeting") is None and not pods_of(kube, "fleeting"))
-    seen = [event.obj for event in kube.store.events_since(101, "jobs") if event.obj["metadata"]["name"] == "fleeting"]
-    assert conditions(seen[-1])["Complete"] == ("True", "CompletionsReached")
 
 
 def test_an_indexed_job_gives_each_pod_its_index(kube: Kube) -> None:
@@ -203,41 +184,42 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(kube: Kube) -> None:
     assert "failed" not in kube.store.get("jobs", "default", "held")["status"]
 
 
-@pytest.mark.parametrize(("propagation", "left"), [("Background", 0), ("Foreground", 0), ("Orphan", 1)])
-def test_objects_owned_by_a_job_are_deleted_with_it(kube: Kube, propagation: str, left: int) -> None:
-    name = f"owner-{propagation.lower()}"
-    job(kube, name, OBEDIENT)
-    kube.until(lambda: (get(kube, name) or {})["status"].get("ready") == 1)
-    kube.store.delete("jobs", "default", name, propagation=propagation)
-    kube.until(lambda: get(kube, name) is None)
-    if propagation == "Foreground":
-        assert not pods_of(kube, name)  # it has waited for its pods
-    if left:
-        assert "ownerReferences" not in pods_of(kube, name)[0]["metadata"]
-    else:
-        kube.until(lambda: not pods_of(kube, name))
-    assert len(pods_of(kube, name)) == left
+def test_objects_owned_by_a_job_are_deleted_with_it(kube: Kube) -> None:
+    job(kube, "owner", OBEDIENT)
+    kube.until(lambda: (get(kube, "owner") or {})["status"].get("ready") == 1)
+    kube.store.delete("jobs", "default", "owner")
+    kube.until(lambda: get(kube, "owner") is None and not pods_of(kube, "owner"))
 
 
-def custom(kube: Kube, plural: str, name: str, spec: Tree) -> None:
-    kube.store.create(plural, "default", {"metadata": {"name": name}, "spec": spec})
+# recordings
 
 
-# Kueue
+def test_a_recording_is_played_act_by_act(kube: Kube) -> None:
+    kube.play("played", "image-500-heals")
+    job(kube, "played", "true")
+    kube.until(lambda: "500 Internal Server Error" in str(pods_of(kube, "played")))
+    (pod,) = pods_of(kube, "played")
+    assert (pod["metadata"]["name"].partition("-")[0], pod["spec"]["nodeName"]) == ("played", "127.0.0.1")
+    assert pod["status"]["phase"] == "Pending"
+    kube.go_on("played")
+    until(kube, "played", "Complete")
+    assert ("Normal", "Completed", "Job completed") in events(kube, "played")
+    assert pods_of(kube, "played")[0]["status"]["phase"] == "Succeeded"
 
-QUEUED = {"kueue.x-k8s.io/queue-name": "user-queue"}
+
+def test_who_deletes_a_played_job_ends_the_play(kube: Kube) -> None:
+    kube.play("ended", "image-404")
+    job(kube, "ended", "true")
+    kube.until(lambda: "ErrImagePull" in str(pods_of(kube, "ended")))
+    kube.store.delete("jobs", "default", "ended")
+    kube.until(lambda: not pods_of(kube, "ended"))
 
 
-@pytest.fixture(scope="module", params=[("v1beta2", "v1beta1"), ("v1beta1",)], ids=lambda versions: versions[0])
-def queued(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kube, Any]]:
-    """A cluster with a quota of four GPUs, with a newer and an older Kueue."""
-    with Kube(tmp_path_factory.mktemp("kueue")) as kube:
-        kube.node("node-1", capacity={GPU: "8"})
-        yield kube, kube.kueue(quota={GPU: "4"}, versions=request.param)
-
-
-def reason(kueue: Any, name: str, condition: str = "QuotaReserved") -> tuple[str, str | None]:
-    try:
-        return conditions(kueue.workload(name)).get(condition, ("", None))
-    except KeyError:
-        return "", None
+def test_our_deadline_begins_the_last_act_of_a_pod_that_cannot_start(kube: Kube) -> None:
+    kube.play("stopped", "image-404")
+    job(kube, "stopped", "true")
+    kube.until(lambda: "ErrImagePull" in str(pods_of(kube, "stopped")))
+    name = pods_of(kube, "stopped")[0]["metadata"]["name"]
+    kube.store.change("pods", "default", name, lambda one: one["spec"].update(activeDeadlineSeconds=1))
+    until(kube, "stopped", "Failed")
+    assert pods_of(kube, "stopped")[0]["status"]["reason"] == "DeadlineExceeded"
