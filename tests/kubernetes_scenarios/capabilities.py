@@ -44,15 +44,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-RESOLVES = """
-import socket, sys, time
-for _ in range(30):
-    try:
-        sys.exit(not socket.gethostbyname(sys.argv[1]))
-    except OSError:
-        time.sleep(1)
-sys.exit(1)
-"""
 
 
 def probe(name: str, image: str, *command: str, labels: Tree | None = None, **spec: object) -> Tree:
@@ -85,7 +76,7 @@ class Capabilities:
             return STAND_IN[need]
         if missing := self._forbidden(need):
             return f"needs the right to {', '.join(missing)}"
-        probes = {"registry": self._no_registry, "dns": self._no_dns, "storage": self._no_storage,
+        probes = {"registry": self._no_registry, "storage": self._no_storage,
                   "device": self._no_node, "kueue": self._no_kueue}  # fmt: skip
         return probes[need]() if need in probes else ""
 
@@ -152,18 +143,6 @@ class Capabilities:
 
     def _no_kueue(self) -> str:
         return self._tried(lambda: bool(self._admin.ask("GET", "/apis/kueue.x-k8s.io")), "a Kueue")
-
-    def _no_dns(self) -> str:
-        return self._tried(self._resolves, "a DNS that knows headless Services")
-
-    def _resolves(self) -> bool:
-        name, labels = f"dns-{self._key}", {"bench.local/dns": self._key}
-        spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
-        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
-        self._admin.create("services", service)
-        pod = probe(name, self._image, "python3", "-c", RESOLVES, name, labels=labels, subdomain=name)
-        self._admin.create("pods", pod)
-        return self._until(lambda: self._phase(name) in ("Succeeded", "Failed")) and self._phase(name) == "Succeeded"
 
     @cached_property
     def storage_node(self) -> str:

@@ -463,7 +463,7 @@ SESSION_FAULTS: Mapping[str, SessionFault] = {
     "time-is-up": SessionFault(time_is_up),
     "begun-again": SessionFault(begun_again, ("evict",)),
     "nothing-controls-it": SessionFault(nothing_controls_it, ("kinds",)),
-    "half-a-place": SessionFault(half_a_place, ("device", "dns")),
+    "half-a-place": SessionFault(half_a_place, ("device",)),
     "never-its-turn": SessionFault(never_its_turn, ("kueue",)),
     "too-late": SessionFault(too_late),
     "cancelled": SessionFault(cancelled),

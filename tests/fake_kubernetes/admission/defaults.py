@@ -21,7 +21,6 @@ class Defaults:
             "secrets": _secret,
             "namespaces": _namespace,
             "persistentvolumeclaims": self._claim,
-            "events": _event,
         }
 
     def __call__(self, plural: str, obj: Tree) -> None:
@@ -59,24 +58,14 @@ def pod_spec(spec: Tree) -> None:
     """Of a pod or a pod template."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("securityContext", {})
     spec.setdefault("schedulerName", "default-scheduler")
-    spec.setdefault("enableServiceLinks", True)
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
         container.setdefault("terminationMessagePath", "/dev/termination-log")
         container.setdefault("terminationMessagePolicy", "File")
-        tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
-        latest = tag in {"", "latest"} and "@" not in container.get("image", "")
-        container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
+        container.setdefault("imagePullPolicy", "IfNotPresent")
         resources = container.setdefault("resources", {})
         for name, text in resources.get("limits", {}).items():
             resources.setdefault("requests", {}).setdefault(name, text)
-        for port in container.get("ports", []):
-            port.setdefault("protocol", "TCP")
-        for entry in container.get("env", []):
-            if "fieldRef" in entry.get("valueFrom", {}):
-                entry["valueFrom"]["fieldRef"].setdefault("apiVersion", "v1")
 
 
 def _job(job: Tree) -> None:
@@ -114,10 +103,3 @@ def _namespace(namespace: Tree) -> None:
     meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
     namespace.setdefault("spec", {"finalizers": ["kubernetes"]})
     namespace["status"] = {"phase": "Active"}
-
-
-def _event(event: Tree) -> None:
-    event.setdefault("type", "Normal")
-    event.setdefault("source", {})
-    event.setdefault("reportingComponent", event["source"].get("component", ""))
-    event.setdefault("reportingInstance", "")

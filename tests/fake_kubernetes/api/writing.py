@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.fake_kubernetes.admission.validation import check
 from tests.fake_kubernetes.api import decoding
 from tests.fake_kubernetes.api.errors import KubeError, bad_request, conflict, invalid
 from tests.fake_kubernetes.api.messages import Answer, Request
@@ -71,7 +70,6 @@ def create(store: Store, ref: ResourceRef, request: Request) -> Answer:
     inside = obj.get("metadata", {}).get("namespace")
     if inside and ref.namespace and inside != ref.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    check(ref.kind, obj)
     obj.pop("status", None)
     made = store.create(ref.key, ref.home, obj, dry_run=is_dry(request))
     return Answer(201, with_kind(ref, made), headers)
@@ -97,8 +95,6 @@ def _written(
         _check_record(ref, obj, new)
         of_status = ref.subresource == "status"
         new = _recorded(obj, new, status=of_status, apart="status" in ref.kind.subresources)
-        if not of_status:
-            check(ref.kind, new)
         obj.clear()
         obj.update(new)
 

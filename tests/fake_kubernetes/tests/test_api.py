@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import subprocess
 import sys
 import time
@@ -102,13 +101,6 @@ def made(reply: Reply) -> Any:
 # what is there
 
 
-@pytest.mark.parametrize("path", ["/apis/nope.io/v1", "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs", "/x"])
-def test_an_unknown_path_answers_404_without_a_status_object(kube: Kube, path: str) -> None:
-    reply = ask(kube, "GET", path)
-    assert (reply.status, reply.text) == (404, "404 page not found\n")
-    assert reply.headers["Content-Type"].startswith("text/plain")
-
-
 CANNOT = "cannot be handled as a Pod: "
 
 
@@ -139,34 +131,6 @@ def test_bad_requests_are_refused_with_the_real_message(
     assert ask(kube, "GET", PODS).json["items"][1:] == []
 
 
-TWO_MOUNTS = {"volumeMounts": [{"name": "d", "mountPath": "/d"}] * 2}
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "message"),
-    [
-        (PODS, pod("Bad_Name"), r'metadata\.name: Invalid value: "Bad_Name": a lowercase RFC 1123'),
-        (PODS, pod(containers=[]), r'^Pod "x" is invalid: spec\.containers: Required value$'),
-        (PODS, pod(containers=[{}]), r"invalid: \[spec\.containers\[0\]\.name: Required value, spec.*image: R"),
-        (PODS, pod(metadata={"labels": {"a": "b c"}}), r"metadata\.labels: Invalid value: \"b c\": a valid label must"),
-        (PODS, pod(container=TWO_MOUNTS), r'volumeMounts\[0\]\.name: Not found: "d"'),
-        (PODS, pod(container=TWO_MOUNTS, volumes=[{"name": "d"}]), r'mountPath: Invalid value: "/d": must be unique$'),
-        (PODS, pod(container={"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}}),
-         r'requests: Invalid value: "2": must be less than or equal to cpu limit of 1'),
-        (PODS, pod(container={"resources": {"requests": {"nvidia.com/gpu": 1}}}),
-         r"resources\.limits: Required value: Limit must be set for non overcommitable resources"),
-        (JOBS, {**job(), "spec": {"template": {"spec": pod()["spec"]}}},
-         r'invalid: spec\.template\.spec\.restartPolicy: Required value: valid values: "OnFailure", "Never"$'),
-        (JOBS, job(completionMode="Indexed"), r"spec\.completions: Required value: when completion mode is Indexed"),
-    ],
-)  # fmt: skip
-def test_an_invalid_object_is_refused_with_its_causes(kube: Kube, path: str, body: Any, message: str) -> None:
-    reply = ask(kube, "POST", path, body)
-    assert reply.refusal[:2] == (422, "Invalid")
-    assert re.search(message, reply.refusal[2]), reply.refusal[2]
-    assert all(cause["field"] and cause["reason"].startswith("FieldValue") for cause in reply.json["details"]["causes"])
-
-
 # what is written
 
 
@@ -179,16 +143,6 @@ def test_unknown_fields_are_dropped_with_a_warning(kube: Kube) -> None:
 def test_a_dry_run_stores_nothing(kube: Kube) -> None:
     made(ask(kube, "POST", PODS, pod(), dryRun="All"))
     assert ask(kube, "GET", f"{PODS}/x").status == 404
-
-
-def test_status_and_spec_are_written_separately(kube: Kube) -> None:
-    made(ask(kube, "POST", PODS, pod()))
-    both = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
-    assert ask(kube, "PATCH", f"{PODS}/x", both, kind=MERGE).json["status"]["phase"] == "Pending"
-    after = ask(
-        kube, "PATCH", f"{PODS}/x/status", {"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}}, kind=MERGE
-    )
-    assert (after.json["status"]["phase"], after.json["spec"].get("nodeName")) == ("Failed", None)
 
 
 # what is deleted
@@ -279,39 +233,6 @@ def wait_until_running(kube: Kube, name: str = "x", **state: Any) -> Any:
     row = {"name": "c", "restartCount": 0, "lastState": {}, "state": {"running": {}}, **state}
     now = kube.store.patch_status("pods", "default", name, {"containerStatuses": [row]})
     return kube.logs.open(now["metadata"]["uid"], "c", row["restartCount"])
-
-
-@pytest.mark.parametrize(
-    ("reason", "query", "message"),
-    [
-        ("ContainerCreating", {}, 'container "c" in pod "x" is waiting to start: ContainerCreating'),
-        ("ErrImagePull", {}, 'container "c" in pod "x" is waiting to start: image can\'t be pulled'),
-        ("ImagePullBackOff", {}, 'container "c" in pod "x" is waiting to start: trying and failing to pull image'),
-        ("", {"container": "zz"}, "container zz is not valid for pod x"),
-        ("", {"previous": "true"}, 'previous terminated container "c" in pod "x" not found'),
-    ],
-)
-def test_reading_the_log_of_a_waiting_container_answers_400(
-    kube: Kube, reason: str, query: dict[str, str], message: str | None
-) -> None:
-    wait_until_running(kube, state={"waiting": {"reason": reason}} if reason else {"running": {}})
-    code, kind, said = ask(kube, "GET", f"{PODS}/x/log", **query).refusal
-    assert (code, kind) == (400, "BadRequest")
-    assert message is None or said == message
-
-
-def test_a_log_without_a_node_is_204_without_a_pod_404_without_a_kubelet_500(kube: Kube) -> None:
-    assert ask(kube, "GET", f"{PODS}/x/log").refusal == (404, "NotFound", 'pods "x" not found')
-    made(ask(kube, "POST", PODS, pod("early")))
-    reply = ask(kube, "GET", f"{PODS}/early/log")
-    assert (reply.status, reply.text) == (204, "")
-    wait_until_running(kube)
-    kube.logs.disconnect("node-1")
-    code, reason, message = ask(kube, "GET", f"{PODS}/x/log", follow="true").refusal
-    assert (code, reason) == (500, "InternalError")
-    assert re.fullmatch(
-        r'Get "https://[^"]*/containerLogs/default/x/c\?follow=true": dial tcp .*: connect: .* refused', message
-    )
 
 
 def test_a_follow_goes_on_over_a_rotation_until_the_container_ends(kube: Kube) -> None:

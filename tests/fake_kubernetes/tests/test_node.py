@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.store.trees import Tree
 from tests.fake_kubernetes.tests.helpers import (
-    conditions,
     container,
     create_pod,
     events,
@@ -130,22 +128,6 @@ def test_a_pod_goes_through_the_states_of_a_real_one(kube: Kube, name: str) -> N
     assert [row for row in ours if row[1]] == [row for row in told(row[2:4] for row in recorded) if row[1]]
 
 
-@pytest.mark.parametrize(
-    ("name", "script", "policy", "message"),
-    [
-        ("word", "printf done > /dev/termination-log; echo log", "File", "done"),
-        ("none", "echo log; exit 1", "File", None),
-        ("fallback", "echo one; printf two; exit 1", "FallbackToLogsOnError", "one\ntwo"),
-        ("good", "echo one", "FallbackToLogsOnError", None),
-    ],
-)  # fmt: skip
-def test_a_termination_message_is_in_the_containers_status(
-    kube: Kube, name: str, script: str, policy: str, message: str | None
-) -> None:
-    create_pod(kube, f"last-{name}", containers=[container(shell(script), terminationMessagePolicy=policy)])
-    assert state(wait_until_ended(kube, f"last-{name}"))["terminated"].get("message") == message
-
-
 def test_output_is_logged_byte_for_byte(kube: Kube) -> None:
     script = r"printf 'a\377\000b\r\n\n'; echo err >&2; head -c 40000 /dev/zero | tr '\0' y; printf '\nunfinished'"
     create_pod(kube, "bytes", shell(script))
@@ -194,37 +176,6 @@ def _of_deletion(how: str, each: Tree) -> tuple[Any, ...]:
     meta, status = each["metadata"], each["status"]
     asked = meta["deletionGracePeriodSeconds"] > 0
     return how, status["phase"], asked, meta["generation"], status["observedGeneration"], list(state(each))
-
-
-def test_containers_run_on_but_nothing_is_reported_while_the_kubelet_is_down(kube: Kube) -> None:
-    create_pod(kube, "onward", shell("trap 'echo bye; exit 7' TERM; echo ready; sleep 600 & wait"))
-    wait_for_output(kube, "onward", "ready")
-    kube.kubelet_down()
-    try:
-        kube.components.kill("onward", number=signal.SIGTERM)
-        kube.until(lambda: "bye" in log_text(kube, "onward"))
-        time.sleep(0.3)  # in which its end would be told
-        found = get_pod(kube, "onward")
-        assert found
-        assert "running" in state(found)
-    finally:
-        kube.kubelet_up()
-    assert state(wait_until_ended(kube, "onward"))["terminated"]["exitCode"] == 7
-
-
-def test_a_lost_node_becomes_unknown_and_its_pods_keep_their_status(kube: Kube) -> None:
-    kube.node("node-2", labels={"which": "second"})
-    create_pod(kube, "lost", ["sleep", "600"], nodeSelector={"which": "second"})
-    wait_until_running(kube, "lost")
-    kube.lose_node("node-2")
-    kube.until(lambda: conditions(kube.store.get("nodes", "", "node-2"))["Ready"] == ("Unknown", "NodeStatusUnknown"))
-    kube.until(lambda: conditions(get_pod(kube, "lost") or {"status": {}})["Ready"][0] == "False")
-    found = get_pod(kube, "lost")
-    assert found
-    assert found["status"]["phase"] == "Running"
-    assert "running" in state(found)
-    kube.kubelet_up("node-2")
-    assert conditions(kube.store.get("nodes", "", "node-2"))["Ready"] == ("True", "KubeletReady")
 
 
 def test_closing_the_cluster_ends_all_its_processes(tmp_path: Path) -> None:
