@@ -99,10 +99,3 @@ def test_sweep_deletes_the_rest_if_one_deletion_fails(kube: Kube, tmp_path: Path
         ends.close()
     assert stuck.hits
     assert namespaces(kube) == ["default", "kube-system"]
-
-
-def test_a_failed_get_is_tried_again(kube: Kube, tmp_path: Path) -> None:
-    with real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None) as stage:
-        kube.fault("GET", "/nodes", reset=True)
-        kube.fault("GET", "/nodes", code=503)
-        assert stage.admin.list("nodes")

@@ -39,14 +39,6 @@ class PodCounts:
             self.failed.add(uid)
             self.last_failure = time.monotonic()
 
-    def give_up(self, job: Tree, uid: str) -> bool:
-        """Count a pod that is being deleted as failed, though it still runs. Returns False for any other pod."""
-        pod = self.pods.get(uid)
-        if pod not in self.terminating or pod is None:
-            return False
-        self._fail(job, pod)
-        return True
-
     @property
     def active(self) -> list[Tree]:
         return [p for p in self.pods.values() if phase_of(p) not in OVER and "deletionTimestamp" not in p["metadata"]]

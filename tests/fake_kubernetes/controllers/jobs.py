@@ -46,7 +46,6 @@ class JobController:
             uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o["kind"] == "Job"), "")
             if uid in self._jobs:
                 self._counts[uid].take(self._jobs[uid], event, obj)
-                self._watch_deletion(uid, obj)
         elif event == "DELETED":
             self._jobs.pop(uid, None)
         elif is_older(obj, self._jobs.get(uid)):
@@ -57,16 +56,6 @@ class JobController:
             self._counts.setdefault(uid, PodCounts())
             self._jobs[uid] = obj
         self._sync(uid)
-
-    def _watch_deletion(self, uid: str, pod: Tree) -> None:
-        """Count a pod that is being deleted as failed, unless it succeeds before the next check."""
-
-        def look() -> None:
-            if uid in self._jobs and self._counts[uid].give_up(self._jobs[uid], pod["metadata"]["uid"]):
-                self._sync(uid)
-
-        if "deletionTimestamp" in pod["metadata"]:
-            self._loop.after(self._timings.job_look_s, look)
 
     def _later(self, seconds: float, uid: str) -> None:
         self._loop.after(max(0.0, seconds), lambda: self._sync(uid))

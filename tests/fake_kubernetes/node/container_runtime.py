@@ -23,6 +23,9 @@ TOGETHER_S = 0.002  # output within this time counts as simultaneous
 ORDER, LAST = {"stderr": 0, "stdout": 1}, 2
 FAILED = "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
 FAILED += "runc create failed: unable to start container process: "
+# Before a program that is to have a host name of its own. It stays the same process.
+AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
+NAMED = ("unshare", "--uts", *AS_ROOT, "sh", "-c", 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"')
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -41,6 +44,7 @@ class Container:
     argv: list[str]
     env: dict[str, str]
     cwd: str
+    host_name: str = ""  # its own; else this machine's
     id: str = field(default_factory=lambda: os.urandom(32).hex())
 
 
@@ -162,9 +166,12 @@ class ContainerRuntime:
 def _started(container: Container) -> subprocess.Popen[bytes]:
     Path(container.cwd).mkdir(parents=True, exist_ok=True)
     name, _, value = _mark(container.id).partition("=")
+    argv, program = container.argv, _found(container.argv[0], container.env.get("PATH", ""))
+    if container.host_name:
+        argv, program = [*NAMED, container.host_name, program, *argv[1:]], None
     return subprocess.Popen(
-        container.argv,
-        executable=_found(container.argv[0], container.env.get("PATH", "")),
+        argv,
+        executable=program,
         env={**container.env, name: value},
         cwd=container.cwd,
         stdin=subprocess.DEVNULL,

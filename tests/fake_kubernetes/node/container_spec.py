@@ -19,7 +19,8 @@ def specification(
     """Create `folder` for this start of the container. `places` are those of the volumes. Raises Misconfigured.
 
     A container has no file system and no network of its own: in its command and its values each mount point becomes
-    the place of the volume, and each name of a pod of the same service this machine's address.
+    the place of the volume, and each name of a pod of the same service this machine's address. It has a host name of
+    its own if the pod names one.
     """
     (folder / "tmp").mkdir(parents=True)
     message = folder / "termination-log"
@@ -44,7 +45,7 @@ def specification(
     if cwd == place and not Path(place).is_dir():  # it would be one of the image
         cwd = str(folder / "tmp")
     env = {name: value if name == "PATH" else here(value) for name, value in env.items()}
-    return Container([here(word) for word in words or ["sleep", "infinity"]], env, cwd)
+    return Container([here(word) for word in words or ["sleep", "infinity"]], env, cwd, spec.get("hostname", ""))
 
 
 def mounted(container: Tree, places: Mapping[str, Path]) -> dict[str, Path]:

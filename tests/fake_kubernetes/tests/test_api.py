@@ -148,16 +148,6 @@ def test_a_dry_run_stores_nothing(kube: Kube) -> None:
 # what is deleted
 
 
-def test_deleting_a_pod_on_a_node_waits_for_its_grace_period(kube: Kube) -> None:
-    made(ask(kube, "POST", PODS, pod()))
-    kube.store.change("pods", "default", "x", lambda obj: obj["spec"].update(nodeName="node-1"))
-    meta = ask(kube, "DELETE", f"{PODS}/x", {"gracePeriodSeconds": 7}).json["metadata"]
-    assert (meta["deletionGracePeriodSeconds"], "deletionTimestamp" in meta) == (7, True)
-    assert ask(kube, "GET", f"{PODS}/x").status == 200
-    kube.store.remove("pods", "default", "x")
-    assert ask(kube, "GET", f"{PODS}/x").status == 404
-
-
 # what is listed and watched
 
 
@@ -297,47 +287,10 @@ def test_a_revoked_token_is_401_until_the_new_one_is_used(kube: Kube) -> None:
     assert ask(kube, "GET", PODS, token=token).status == 200
 
 
-@pytest.mark.parametrize(
-    ("rule", "method", "path", "message"),
-    [
-        (
-            "pods",
-            "POST",
-            PODS,
-            'pods is forbidden: User "system:serviceaccount:default:ci" cannot create resource "pods" in API group "" '
-            'in the namespace "default"',
-        ),
-        (
-            "pods/log",
-            "GET",
-            f"{PODS}/x/log",
-            'pods "x" is forbidden: User "system:serviceaccount:default:ci" cannot get resource "pods/log" in API '
-            'group "" in the namespace "default"',
-        ),
-    ],
-)
-def test_forbidden_verbs_answer_403(kube: Kube, rule: str, method: str, path: str, message: str) -> None:
-    kube.forbid(rule)
-    assert ask(kube, method, path, pod() if method == "POST" else None).refusal == (403, "Forbidden", message)
-    kube.allow()
-    assert ask(kube, method, f"{path}{'&' if '?' in path else '?'}timeoutSeconds=1").status != 403
-
-
 # kinds that are made
 
 
 # what goes wrong
-
-
-def test_an_injected_fault_answers_with_its_code(kube: Kube) -> None:
-    kube.fault("GET", r"/pods/x$", 2, code=503, retry_after=3)
-    kube.fault("POST", "pods", code=500, message="etcdserver: leader changed")
-    assert ask(kube, "GET", f"{PODS}/x").headers["Retry-After"] == "3"
-    assert ask(kube, "GET", f"{PODS}/x").refusal[:2] == (503, "ServiceUnavailable")
-    assert ask(kube, "GET", f"{PODS}/x").status == 404
-    assert ask(kube, "POST", PODS, pod()).refusal == (500, "InternalError", "etcdserver: leader changed")
-    seen = [(request.method, request.status) for request in kube.requests]
-    assert seen == [("GET", 503), ("GET", 503), ("GET", 404), ("POST", 500)]
 
 
 @pytest.mark.parametrize("clean", [False, True])

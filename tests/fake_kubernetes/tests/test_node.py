@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from tests.fake_kubernetes.tests.helpers import (
     log_text,
     shell,
     state,
-    wait_for_output,
     wait_until_ended,
     wait_until_running,
 )
@@ -110,51 +108,12 @@ def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     kube.until(lambda: wanted <= {(kind, reason, told(words, found)) for kind, reason, words in events(kube, name)})
 
 
-@pytest.mark.parametrize("name", ["exit3", "badcmd", "deadline"])
-def test_a_pod_goes_through_the_states_of_a_real_one(kube: Kube, name: str) -> None:
-    def told(rows: Any) -> list[Any]:
-        seen: list[Any] = []
-        for row in rows:
-            if not seen or seen[-1] != row:
-                seen.append(row)
-        return seen
-
-    recorded = json.loads((RECORDED / f"{name}.json").read_text())["transitions"]
-    wait_until_ended(kube, name)
-    writes = [event.obj for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == name]
-    statuses = [(one["status"]["phase"], one["status"].get("containerStatuses", [])) for one in writes]
-    ours = told([phase, [kind for box in boxes for kind in box["state"]]] for phase, boxes in statuses)
-    # only what every watch sees: the first sight may come with or without statuses
-    assert [row for row in ours if row[1]] == [row for row in told(row[2:4] for row in recorded) if row[1]]
-
-
 def test_output_is_logged_byte_for_byte(kube: Kube) -> None:
     script = r"printf 'a\377\000b\r\n\n'; echo err >&2; head -c 40000 /dev/zero | tr '\0' y; printf '\nunfinished'"
     create_pod(kube, "bytes", shell(script))
     wait_until_ended(kube, "bytes")
     # the two streams come by two pipes: their order is nobody's; containerd drops a \r before its newline
     assert log_bytes(kube, "bytes").replace(b"err\n", b"", 1) == b"a\xff\x00b\n\n" + b"y" * 40000 + b"\nunfinished"
-
-
-def test_a_deleted_pod_gets_sigterm_and_its_grace_period(kube: Kube) -> None:
-    create_pod(kube, "polite", shell("trap 'echo bye; exit 0' TERM; echo ready; sleep 600 & wait"))
-    create_pod(kube, "deaf", ["sleep", "600"])
-    wait_for_output(kube, "polite", "ready")
-    wait_until_running(kube, "deaf")
-    kube.store.delete("pods", "default", "polite", grace_s=600)
-    kube.until(lambda: get_pod(kube, "polite") is None)
-    kube.store.delete("pods", "default", "deaf", grace_s=600)
-    began = time.monotonic()
-    kube.store.delete("pods", "default", "deaf", grace_s=1)  # in a hurry after all
-    kube.until(lambda: get_pod(kube, "deaf") is None)
-    assert time.monotonic() - began >= 1.0
-    writes = kube.store.events_since(101, "pods")
-    last = {event.obj["metadata"]["name"]: event.obj for event in writes}
-    codes = [state(last[name])["terminated"]["exitCode"] for name in ("polite", "deaf")]
-    assert codes == [0, 137]  # PID 1 does not end by a signal that it does not handle
-    assert last["deaf"]["status"]["phase"] == "Failed"
-    for name in ("polite", "deaf"):
-        assert last_words(kube, name) == last_words_recorded(f"pod-deleted-{ENDS[name]}")
 
 
 ENDS = {"polite": "sigterm-exit0", "deaf": "sigkill"}
@@ -164,12 +123,6 @@ def last_words(kube: Kube, name: str) -> list[Any]:
     """The last three sights of a pod that is deleted."""
     writes = [event for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == name]
     return [_of_deletion(event.type, event.obj) for event in writes[-3:]]
-
-
-def last_words_recorded(name: str) -> list[Any]:
-    recorded = json.loads((RECORDED / "timelines" / f"{name}.json").read_text())["sights"]
-    sights = [(how, each) for _time_s, kind, how, each in recorded if kind == "Pod"]
-    return [_of_deletion(how, each) for how, each in sights[-3:]]
 
 
 def _of_deletion(how: str, each: Tree) -> tuple[Any, ...]:
