@@ -67,29 +67,6 @@ def test_scenarios_run_with_the_rights_of_our_own_role(kube: Kube, tmp_path: Pat
     assert namespaces(kube) == ["default", "kube-system"]
 
 
-@pytest.mark.slow
-def test_the_stage_finds_out_what_the_cluster_lacks(kube: Kube, tmp_path: Path) -> None:
-    with real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None) as stage:
-        assert "which the stand-in has" in stage.lacks("kinds")
-        assert [stage.lacks(need) for need in ("storage", "device", "evict")] == ["", "", ""]
-        assert stage.capabilities.storage_node == "node-1"
-    taint = {"key": "theirs", "effect": "NoSchedule"}
-    with real_stage(tmp_path / "again", str(kube.kubeconfig), IMAGE, None) as stage:
-        kube.store.change("nodes", "", "node-1", lambda node: node["spec"].update(taints=[taint]))
-        stage.capabilities.__dict__.pop("nodes")
-        assert stage.lacks("device") == "needs a node without taints"
-    assert namespaces(kube) == ["default", "kube-system"]
-
-
-def test_a_live_image_that_cannot_be_pulled_fails_at_once(kube: Kube, tmp_path: Path) -> None:
-    with (
-        pytest.raises(AssertionError, match=r"--live-image bench.local/none:1: .*not found"),
-        real_stage(tmp_path / "stage", str(kube.kubeconfig), "bench.local/none:1", None),
-    ):
-        pass
-    assert namespaces(kube) == ["default", "kube-system"]
-
-
 def test_sweep_deletes_the_rest_if_one_deletion_fails(kube: Kube, tmp_path: Path) -> None:
     ends = ExitStack()
     stage = ends.enter_context(real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None))

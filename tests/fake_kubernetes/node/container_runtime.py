@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from tests.fake_kubernetes.node.logs import LogFile
 
 MARK = "KUBE_CONTAINER"  # in the environment of all processes of a container
 TOGETHER_S = 0.002  # output within this time counts as simultaneous
@@ -27,14 +29,6 @@ FAILED += "runc create failed: unable to start container process: "
 AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
 NAMED = ("unshare", "--uts", *AS_ROOT, "sh", "-c", 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"')
 Tell = Callable[[dict[str, Any]], None]
-
-
-class Log(Protocol):
-    """The log that gets a container's output."""
-
-    def write(self, stream: str, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -51,7 +45,7 @@ class Container:
 @dataclass
 class _Running:
     process: subprocess.Popen[bytes]
-    log: Log
+    log: LogFile
     tell: Tell
     open: int = 3  # two streams, and the process itself
 
@@ -69,7 +63,7 @@ class ContainerRuntime:
         self._thread = threading.Thread(target=self._follow, name="containers", daemon=True)
         self._thread.start()
 
-    def run(self, container: Container, log: Log, tell: Tell) -> None:
+    def run(self, container: Container, log: LogFile, tell: Tell) -> None:
         """Start a container. Its messages go to `tell`, its output to `log`.
 
         `tell` gets {"is": "running"} and later {"is": "ended", "code"}, or only {"is": "unstartable", "why"}.

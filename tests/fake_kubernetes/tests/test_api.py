@@ -131,44 +131,7 @@ def test_bad_requests_are_refused_with_the_real_message(
     assert ask(kube, "GET", PODS).json["items"][1:] == []
 
 
-# what is written
-
-
-def test_unknown_fields_are_dropped_with_a_warning(kube: Kube) -> None:
-    reply = ask(kube, "POST", JOBS, job(backofLimit=0))
-    assert made(reply)["spec"]["backoffLimit"] == 6
-    assert reply.headers["Warning"] == '299 - "unknown field \\"spec.backofLimit\\""'
-
-
-def test_a_dry_run_stores_nothing(kube: Kube) -> None:
-    made(ask(kube, "POST", PODS, pod(), dryRun="All"))
-    assert ask(kube, "GET", f"{PODS}/x").status == 404
-
-
-# what is deleted
-
-
 # what is listed and watched
-
-
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ({"labelSelector": "run=1"}, "ab"),
-        ({"labelSelector": "run!=1"}, "cd"),
-        ({"labelSelector": "run in (1, 2),kind"}, "a"),
-        ({"fieldSelector": "metadata.name!=a", "labelSelector": "run"}, "bc"),
-        ({"fieldSelector": "status.phase=Running"}, "c"),
-    ],
-)
-def test_label_and_field_selectors_choose_objects(kube: Kube, query: dict[str, str], names: str) -> None:
-    rows = {"a": {"run": "1", "kind": "x"}, "b": {"run": "1"}, "c": {"run": "2"}, "d": {}}
-    for name, labels in rows.items():
-        made(ask(kube, "POST", PODS, pod(name, metadata={"labels": labels})))
-    kube.store.patch_status("pods", "default", "c", {"phase": "Running"})
-    items = ask(kube, "GET", PODS, **query).json["items"]
-    assert [row["metadata"]["name"] for row in items] == list(names)
-    assert not any("kind" in row for row in items)
 
 
 def test_pages_show_one_resource_version_until_it_expires(kube: Kube) -> None:
@@ -272,22 +235,6 @@ def test_a_follow_ignores_rotations_while_it_reads_its_first_file(tmp_path: Path
     log.write("stdout", b"c1\n")
     log.close()
     assert list(followed) == []
-
-
-# who may what
-
-
-def test_a_revoked_token_is_401_until_the_new_one_is_used(kube: Kube) -> None:
-    old = kube.access.token
-    kube.revoke_token()
-    assert ask(kube, "GET", PODS, token=old).refusal == (401, "Unauthorized", "Unauthorized")
-    assert old in kube.kubeconfig.read_text()
-    kube.renew_token()
-    token = json.loads(kube.kubeconfig.read_text())["users"][0]["user"]["token"]
-    assert ask(kube, "GET", PODS, token=token).status == 200
-
-
-# kinds that are made
 
 
 # what goes wrong

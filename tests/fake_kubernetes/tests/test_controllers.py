@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +23,6 @@ from tests.fake_kubernetes.tests.helpers import (
     wait_until_running,
 )  # fmt: skip
 
-RECORDED = Path(__file__).parents[2] / "platforms" / "kubernetes_recorded"
 GPU = "nvidia.com/gpu"
 
 
@@ -42,28 +38,19 @@ def gpus(count: int, command: list[str] | None = None) -> dict[str, Any]:
     return {"containers": [container(command or shell(OBEDIENT), resources={"limits": {GPU: str(count)}})]}
 
 
-def job(
-    kube: Kube, name: str, script: str, *, labels: dict[str, str] | None = None, pods: Any = (), **spec: Any
-) -> Tree:
-    meta = {"name": name, "labels": labels or {}}
-    return kube.store.create(
-        "jobs", "default", {"metadata": meta, "spec": {**spec, "template": template(shell(script), **dict(pods))}}
-    )
+def job(kube: Kube, name: str, script: str) -> None:
+    kube.store.create("jobs", "default", {"metadata": {"name": name}, "spec": {"template": template(shell(script))}})
 
 
-def get(kube: Kube, name: str, plural: str = "jobs") -> Tree | None:
+def get(kube: Kube, name: str) -> Tree | None:
     try:
-        return kube.store.get(plural, "default", name)
+        return kube.store.get("jobs", "default", name)
     except KubeError:
         return None
 
 
-def until(kube: Kube, name: str, condition: str, plural: str = "jobs") -> Tree:
-    def look() -> Tree | None:
-        found = get(kube, name, plural)
-        return found if found and conditions({"status": {}, **found}).get(condition, ("",))[0] == "True" else None
-
-    return kube.until(look)
+def until(kube: Kube, name: str, condition: str) -> None:
+    kube.until(lambda: conditions(get(kube, name) or {"status": {}}).get(condition, ("",))[0] == "True")
 
 
 def pods_of(kube: Kube, name: str) -> list[Tree]:
@@ -78,44 +65,6 @@ def test_a_pod_pends_until_a_node_has_room_and_then_runs(kube: Kube) -> None:
     kube.until(lambda: said in str(get_pod(kube, "waiter")))
     kube.store.delete("pods", "default", "holder", grace_s=0)
     assert wait_until_ended(kube, "waiter")["status"]["phase"] == "Succeeded"
-
-
-# As they were on the real cluster
-JOBS: dict[str, dict[str, Any]] = {
-    "par": {"script": "exit 0", "completions": 4, "parallelism": 2, "completionMode": "Indexed"},
-    "backoff": {"script": "exit 2", "backoffLimit": 1},
-    "jdeadline": {"script": "sleep 600"},
-}
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_a_job_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
-    recorded = json.loads((RECORDED / f"job-{name}.json").read_text())
-    last = recorded["status"]["conditions"][-1]["type"]
-    job(kube, name, **JOBS[name])
-    if name == "jdeadline":
-        kube.until(lambda: (get(kube, name) or {})["status"].get("ready"))
-        kube.store.change("jobs", "default", name, lambda one: one["spec"].update(activeDeadlineSeconds=1))
-    found = until(kube, name, last)
-
-    def outline(status: Tree) -> Tree:
-        rest = {key: value for key, value in status.items() if not key.endswith("Time") and key != "conditions"}
-        rows = [{key: row[key] for key in row if not key.endswith("Time")} for row in status["conditions"]]
-        return rest | {
-            "conditions": rows,
-            "keys": set(status),
-            "of conditions": {frozenset(row) for row in status["conditions"]},
-        }
-
-    assert outline(found["status"]) == outline(recorded["status"])
-
-    def of_pods(rows: list[Tree]) -> list[Any]:
-        return sorted((len(re.sub(rf"^{name}-", "", row["name"])), row["phase"]) for row in rows)
-
-    ours = [{"name": one["metadata"]["name"], "phase": one["status"]["phase"]} for one in pods_of(kube, name)]
-    assert of_pods(ours) == of_pods(recorded["pods"])
-    wanted = {(kind, reason) for kind, reason, _ in recorded["events"]}
-    kube.until(lambda: wanted <= {row[:2] for row in events(kube, name)})
 
 
 def test_objects_owned_by_a_job_are_deleted_with_it(kube: Kube) -> None:
