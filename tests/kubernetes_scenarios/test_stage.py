@@ -47,6 +47,7 @@ def test_wrong_options_end_pytest_before_any_test(tmp_path: Path, words: list[st
     assert says in done.stderr
 
 
+@pytest.mark.slow
 def test_scenarios_run_with_the_rights_of_our_own_role(kube: Kube, tmp_path: Path) -> None:
     """In a namespace that others use, too."""
     kube.forbid("namespaces", "nodes", "events", "pods/eviction", "persistentvolumes")
@@ -67,6 +68,7 @@ def test_scenarios_run_with_the_rights_of_our_own_role(kube: Kube, tmp_path: Pat
     assert namespaces(kube) == ["default", "kube-system"]
 
 
+@pytest.mark.slow
 def test_sweep_deletes_the_rest_if_one_deletion_fails(kube: Kube, tmp_path: Path) -> None:
     ends = ExitStack()
     stage = ends.enter_context(real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None))

@@ -361,6 +361,7 @@ def image(folder: Path) -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_pod_says_what_it_finds(
     missing: str, expected: tuple[str, str], words: str, running: Kube, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -448,6 +448,7 @@ def step(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_a_fault_of_the_scheduler(tmp_path: Path, kind: str, method: str, step: int) -> None:
     calls = calls_of(tmp_path, kind, method)
     names = [name for name, _ in strikes(method, Clock())]
@@ -469,6 +470,7 @@ def test_a_fault_of_the_scheduler(tmp_path: Path, kind: str, method: str, step: 
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.slow
 def test_a_fault_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, step: int) -> None:
     kind = "copies the log, glances"
 

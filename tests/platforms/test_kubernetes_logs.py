@@ -940,6 +940,7 @@ class Pods:
         return sum(request.path.endswith("/log") for request in self.kube.requests)
 
 
+@pytest.mark.slow
 def test_a_hundred_logs_with_cut_streams_need_few_requests(tmp_path: Path, kube: Kube, client: Client) -> None:
     """One request to follow, one a cut, one at the end: no more."""
     chance, pods, cuts = random.Random(1), Pods(kube, 100), 60

@@ -74,6 +74,7 @@ def seen(name: str) -> list[tuple[str, Status]]:
 
 
 @pytest.mark.parametrize("name", [name for name in TIMELINES if name not in GOOD])
+@pytest.mark.slow
 def test_no_part_of_a_timeline_misleads(name: str) -> None:
     """None looks like a success; what was taken away, or never started, is no failure, and what never ran no signal."""
     verdicts = seen(name)
