@@ -85,7 +85,6 @@ LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seeds", type=int, default=5, help="how often test_torture.py kills sessions, on each platform")
-    parser.addoption("--every-fault", action="store_true", help="test_injected_faults.py leaves out none (minutes)")
     group = parser.getgroup("a real Kubernetes for the suite's own tests")
     group.addoption("--kubeconfig", help="tests marked live_k8s run on its current context's cluster")
     group.addoption("--live-image", help="an image with sh and python3 which that cluster can pull; needed there")

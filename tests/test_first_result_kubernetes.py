@@ -17,19 +17,13 @@ from tests.fake_kubernetes.node.logs import parsed
 from tests.kubernetes_scenarios.command_line_user import CommandLineUser
 from tests.kubernetes_scenarios.stage import IMAGE, Stage, fake_stage
 
-pytestmark = [pytest.mark.live_k8s, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live_k8s, pytest.mark.slow, pytest.mark.timeout(900)]
 
-CHOSEN = "gbs32 and (jobs and not resnet50 or pods and resnet50 or here and cosmoflow)"
-ON_JOB, ON_POD, ON_PODS, HERE = (
-    f"test_{each}-gbs32-smoke]"
-    for each in (
-        "deepcam[jobs-1x1cpu",
-        "resnet50[pods-1x1cpu",
-        "cosmoflow[jobs-2x1cpu",
-        "cosmoflow[here-1x1cpu",
-    )
+CHOSEN = "gbs32 and (jobs and cosmoflow or pods and resnet50 or here and cosmoflow)"
+ON_POD, ON_PODS, HERE = (
+    f"test_{each}-gbs32-smoke]" for each in ("resnet50[pods-1x1cpu", "cosmoflow[jobs-2x1cpu", "cosmoflow[here-1x1cpu")
 )
-# four steps in place of fourteen: one of DeepCAM takes about a second
+# four steps in place of fourteen
 FEW_STEPS = "arguments: [--warmup-steps, '1', --steps-per-window, '1']"
 
 
@@ -78,7 +72,7 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
     data = prepared(newcomer)
     size, runs = "--size=smoke", f"--runs-dir={newcomer.runs}"
     said = newcomer.run("platforms", "doctor", "jobs", "--node", size, runs)
-    assert len(re.findall("^ok ", said, re.MULTILINE)) == 11, said
+    assert len(re.findall("^ok ", said, re.MULTILINE)) == 10, said  # a stand-in's pod names its folders otherwise
     assert f"next: pytest -m jobs --size smoke --site={newcomer.site}" in said
 
     newcomer.write_site_file(
@@ -89,11 +83,11 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
     where = [f"--platform={name}" for name in ("jobs", "pods", "here")]
     saved = tmp_path / "saved.json"
     said = newcomer.run("pytest", "-k", CHOSEN, *where, size, runs, "--run-id=first", f"--benchmark-json={saved}")
-    assert "4 passed" in said
+    assert "3 passed" in said
     measured = {one["name"]: one["extra_info"] for one in json.loads(saved.read_text())["benchmarks"]}
-    assert measured.keys() == {ON_JOB, ON_POD, ON_PODS, HERE}
-    assert measured[ON_JOB].keys() == measured[ON_POD].keys() == measured[ON_PODS].keys() == measured[HERE].keys()
-    for name, pods in ((ON_JOB, 1), (ON_POD, 1), (ON_PODS, 2)):
+    assert measured.keys() == {ON_POD, ON_PODS, HERE}
+    assert measured[ON_POD].keys() == measured[ON_PODS].keys() == measured[HERE].keys()
+    for name, pods in ((ON_POD, 1), (ON_PODS, 2)):
         trained(newcomer, name, pods)
         exact(newcomer, name)
 
@@ -210,6 +204,7 @@ def trainer(cluster: Stage, tmp_path: Path) -> Trainer:
     return Trainer(cluster, tmp_path)
 
 
+@pytest.mark.nightly("models/data", "k8s_templates")
 def test_data_that_each_pod_writes_itself(trainer: Trainer) -> None:
     if not trainer.stage.lacks("storage") and trainer.stage.fake is None:
         pytest.skip("this cluster has volumes")

@@ -13,12 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.fake_kubernetes.admission.custom_kinds import CustomKinds
 from tests.fake_kubernetes.admission.defaults import Defaults
-from tests.fake_kubernetes.admission.pod_security import PodSecurity
-from tests.fake_kubernetes.admission.quota import Quota
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.faults import Fault, Faults
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
@@ -32,10 +29,6 @@ from tests.fake_kubernetes.controllers.namespaces import add_namespace_defaults
 from tests.fake_kubernetes.node.logs import LogSource
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.store import Store
-
-if TYPE_CHECKING:
-    from tests.fake_kubernetes.kueue.kueue import Kueue
-    from tests.fake_kubernetes.node.images import Images
 
 
 class Kube:
@@ -55,10 +48,8 @@ class Kube:
         self.store = Store()
         self.logs = LogSource(folder / "logs")
         self.access = Access(token)
-        quota = Quota(self.store)
-        self.store.admission += [Defaults(self.store), PodSecurity(self.store), quota]
-        self.custom_kinds = CustomKinds(self.store)
-        self.api = Api(self.store, self.logs, self.access, quota)
+        self.store.admission += [Defaults(self.store)]
+        self.api = Api(self.store, self.logs, self.access)
         self.faults = Faults()
         self.server = Server(self.api.respond, self.faults, self._wake, port)
         self._components = Components(self) if nodes else None
@@ -88,7 +79,6 @@ class Kube:
         for timer in self._timers:
             timer.cancel()
         self.server.close()
-        self.custom_kinds.close()
         if self._components:
             self._components.close()
         self.logs.close()
@@ -134,19 +124,22 @@ class Kube:
 
     def add_crd(
         self, group: str, version: str, kind: str, plural: str, controller: Any = None, *, also: tuple[str, ...] = (),
-        schema: Mapping[str, Any] | None = None, status: bool = True, namespaced: bool = True,
+        status: bool = True, namespaced: bool = True,
     ) -> None:  # fmt: skip
         """Serve a custom kind from now on.
 
-        `also` names further versions that serve it. `schema` is an openAPIV3Schema; without one the server accepts and
-        keeps every field. `controller` is a CustomJobKind if a controller is to make pods for the objects.
+        `also` names further versions that serve it. The server accepts and keeps every field. `controller` is a
+        CustomJobKind if a controller is to make pods for the objects.
         """
         subresources = ("status",) if status else ()
-        own_schema = dict(schema) if schema else None
-        new = Kind(
-            group, (version, *also), kind, plural, namespaced, (), subresources, True, True, own_schema, controller
-        )
-        self.custom_kinds.serve(new)
+        versions = (version, *also)
+        new = Kind(group, versions, kind, plural, namespaced, (), subresources, custom=True, controller=controller)
+        with self.store.lock:  # no object is created before all know the kind
+            taken = self.store.kinds.get(plural)
+            key = plural if taken is None or taken.group == group else new.resource
+            self.store.kinds[key] = new
+            if self._components:
+                self._components.follow(key, new)
 
     # --- failures on purpose ---
 
@@ -231,8 +224,8 @@ class Kube:
         return self._components
 
     @property
-    def images(self) -> Images:
-        """The images that can be pulled, and the errors of those that cannot."""
+    def images(self) -> dict[str, dict[str, str]]:
+        """The images that nodes have, with their environments."""
         return self.components.images
 
     def node(
@@ -253,6 +246,14 @@ class Kube:
         """Stop a kubelet for good. After `timings.lost_s` the node controller marks the node as lost."""
         self.components.lose(node)
 
-    def kueue(self, **how: Any) -> Kueue:
-        """Install Kueue; see Components.kueue()."""
-        return self.components.kueue(**how)
+    def play(self, job: str, recording: str) -> None:
+        """Play to the job of that name, once it is created, what a real cluster did (recorded.py)."""
+        self.components.player.play(job, recording)
+
+    def go_on(self, job: str) -> None:
+        """Begin the next act of a recording, which waits for somebody's deed."""
+        self.components.player.go_on(job)
+
+    def suspend_new_jobs(self) -> None:
+        """As Kueue's webhook does, for a queue that admits nothing."""
+        self.store.admission.append(lambda plural, obj: obj["spec"].update(suspend=True) if plural == "jobs" else None)

@@ -6,18 +6,17 @@ import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from tests.fake_kubernetes.controllers.claims import ClaimController
 from tests.fake_kubernetes.controllers.custom_jobs import CustomJobKind, CustomJobs
 from tests.fake_kubernetes.controllers.garbage_collector import GarbageCollector
 from tests.fake_kubernetes.controllers.jobs import JobController
 from tests.fake_kubernetes.controllers.namespaces import NamespaceController
 from tests.fake_kubernetes.controllers.nodes import mark_node_found, mark_node_lost, node_object
-from tests.fake_kubernetes.controllers.scheduler import Scheduler, mark_disrupted
-from tests.fake_kubernetes.kueue.kueue import Kueue
+from tests.fake_kubernetes.controllers.scheduler import Scheduler
 from tests.fake_kubernetes.node.container_runtime import ContainerRuntime
-from tests.fake_kubernetes.node.hosts_files import HostsFiles
-from tests.fake_kubernetes.node.images import Images
+from tests.fake_kubernetes.node.container_start import IMAGES
 from tests.fake_kubernetes.node.kubelet import Kubelet, SharedByNodes
+from tests.fake_kubernetes.node.pod_names import PodNames
+from tests.fake_kubernetes.recorded import Player
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.trees import Tree
 from tests.fake_kubernetes.timings import Timings
@@ -33,30 +32,22 @@ class _Controller(Protocol):
 
 
 class Components:
-    """A test may set `images`, `timings`, `log_max`, `log_every_s` and `plain` before start().
-
-    A container's log is rotated at `log_max` bytes, but not within `log_every_s` seconds of the last rotation.
-    With `plain` containers are plain processes, even if this machine permits Linux namespaces. Then mount points and
-    names of pods are replaced in commands and environments.
-    """
+    """A test may set `images` and `timings` before start()."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self.images = Images()
+        self.images: dict[str, dict[str, str]] = {image: {} for image in IMAGES}
         self.timings = Timings()
-        self.log_max = 10 << 20
-        self.log_every_s = 10.0
-        self.plain = False
         self.failures: list[BaseException] = []  # of all threads
         self.kubelets: dict[str, Kubelet] = {}
 
     def start(self) -> None:
         """Start all threads. This takes milliseconds and waits for nothing."""
         kube, store, failures = self._kube, self._kube.store, self.failures
-        self.runtime = ContainerRuntime(kube.folder, plain=self.plain)
+        self.runtime = ContainerRuntime()
         host, _, port = kube.url.partition("://")[2].partition(":")
-        environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-        names = HostsFiles(store)
+        names = PodNames(kube.folder)
+        environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "PATH": names.path}
         self._shared = SharedByNodes(
             store,
             kube.folder,
@@ -66,23 +57,21 @@ class Components:
             self.images,
             self.timings,
             environment,
-            self.log_max,
-            self.log_every_s,
             failures,
         )
+        self.player = Player(store, kube.logs, failures)
         self._garbage_collector = GarbageCollector(store, failures)
         self._custom_jobs = CustomJobs(store, failures)
         self._controllers: list[_Controller] = [
             Scheduler(store, failures),
             JobController(store, self.timings, failures),
-            ClaimController(store, failures),
+            self.player,
             NamespaceController(store, failures),
             self._garbage_collector,
             self._custom_jobs,
         ]
         for controller in self._controllers:
             controller.start()
-        kube.custom_kinds.served.append(self._new_kind)
 
     def close(self) -> None:
         """End every process and every thread."""
@@ -90,12 +79,10 @@ class Components:
             controller.close()
         for kubelet in self.kubelets.values():
             kubelet.close()
-        self._shared.hosts_files.close()
         self.runtime.close()
 
-    def _new_kind(self, kind: Kind) -> None:
+    def follow(self, key: str, kind: Kind) -> None:
         """Let the garbage collector follow a new kind, and its controller, if it has one, make pods."""
-        key = next(key for key, known in self._kube.store.kinds.items() if known is kind)
         self._garbage_collector.follow(key)
         if isinstance(kind.controller, CustomJobKind):
             self._custom_jobs.follow(key, kind.controller)
@@ -151,27 +138,3 @@ class Components:
         for run in [container.process for container in kubelet.lifecycles[found["metadata"]["uid"]].containers]:
             if run:
                 run.signal(number)
-
-    def pressure(self, pod: str, namespace: str = "default", *, resource: str = "memory") -> None:
-        """Let a pod's node run out of a resource and evict the pod."""
-        kubelet, found = self._kubelet_of(pod, namespace)
-        container = found["spec"]["containers"][0]["name"]
-        message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 52Mi. "
-        message += f"Container {container} was using 1Gi, request is 0, has larger consumption of {resource}. "
-        lifecycle = kubelet.lifecycles[found["metadata"]["uid"]]
-        mark_disrupted(self._kube.store, found, "TerminationByKubelet", message)
-        kubelet.after(0.0, lambda: lifecycle.evict(message))
-
-    def kueue(
-        self, *, queue: str = "user-queue", quota: Mapping[str, str] | None = None, namespace: str = "default",
-        versions: tuple[str, ...] = ("v1beta2", "v1beta1"), mandatory: bool = False,
-    ) -> Kueue:  # fmt: skip
-        """Install Kueue with one ClusterQueue of that quota and one LocalQueue.
-
-        With `mandatory` it refuses Jobs without a queue.
-        """
-        kueue = Kueue(self._kube, self.timings, self.failures, versions, mandatory=mandatory)
-        self._controllers.append(kueue)
-        kueue.start()
-        kueue.add_queue(queue, namespace, quota or {})
-        return kueue

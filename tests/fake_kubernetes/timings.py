@@ -10,13 +10,9 @@ class Timings:
     """All values are in seconds. The values of a real cluster are in brackets."""
 
     settle_s: float = 0.02  # from the end of a pod's containers to the end of its phase (1.1)
-    pull_s: float = 0.02  # length of a pull, whether it succeeds or fails (seconds to minutes)
     retry_s: float = 0.15  # before a failed step is tried again; doubled each time up to eightfold (1 to 15)
-    image_backoff_s: float = 0.3  # between two pulls, doubled each time up to eightfold (10 to 300)
     crash_backoff_s: float = 0.3  # before a second restart, doubled each time up to eightfold (10 to 300)
-    job_look_s: float = 0.1  # before a Job counts a pod as failed that is being deleted (1)
     job_backoff_s: float = 0.1  # before a Job replaces a failed pod, doubled each time up to eightfold (10 to 600)
-    eviction_s: float = 0.2  # between two checks of volume sizes (10)
     lost_s: float = 0.3  # from the loss of a node until the node controller notices it (40 to 50)
 
     def backoff(self, first_s: float, times: int) -> float:

@@ -191,7 +191,7 @@ def test_a_command_of_one_rank_is_started_on_every_node_of_the_layout(cloud: Clo
 import re
 
 @pytest.mark.workload(
-    command=["sh", "-c", 'echo "rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE in $(hostname)"'],
+    command=["sh", "-c", 'echo "rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE in $HOSTNAME"'],
     launcher="torchrun",
 )
 def test_mine(run):
@@ -355,7 +355,7 @@ def test_prune_leaves_what_lives_and_what_a_run_needs(cloud: Cloud, capsys: pyte
 
 
 def test_prune_leaves_what_kueue_lets_wait(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
-    cloud.kube.kueue(queue="mine", quota={"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}).pause()
+    cloud.kube.suspend_new_jobs()
     cloud.platform(CLOUD.replace("cpu: 100m", "cpu: 100m, queue: mine"))
     cloud.test('@pytest.mark.workload(benchmark="resnet50")\ndef test_mine(run): pass\n')
     jobs = cloud.kube.store.list

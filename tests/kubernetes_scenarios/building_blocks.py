@@ -14,9 +14,7 @@ from platforms.job import Layout, State
 from platforms.runner import Job
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request
-from tests.fake_kubernetes.controllers.custom_jobs import Child, CustomJobKind
-from tests.fake_kubernetes.controllers.job_pods import pod_of
-from tests.fake_kubernetes.kueue.kueue import Kueue
+from tests.fake_kubernetes.controllers.custom_jobs import IPU_JOB, JOB_SET, PYTORCH_JOB, Child, CustomJobKind
 from tests.fake_kubernetes.store.trees import Tree
 from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin
 from tests.kubernetes_scenarios.real_kueue import RealKueue
@@ -28,12 +26,11 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 PATIENCE_S = 301.0  # longer than what may pass is waited for
 TAINTED_S = 1801.0  # the same, where nodes have taints that nobody names
 FOREVER = "exec sleep 600"
-POLITE = "trap 'exit 0' TERM; echo begun; sleep 600 & wait"
 SLOW = "trap 'sleep 3; exit 0' TERM; echo begun; sleep 600 & wait"
 PATIENT = {"terminationGracePeriodSeconds": 30}
 ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(600)"
 SMALL_MEMORY = {"requests": SMALL, "limits": {"memory": "64Mi"}}
-POD, INDEXED = TEMPLATES / "pod.yaml", TEMPLATES / "indexed_job.yaml"
+POD = TEMPLATES / "pod.yaml"
 NO_NODE = {"nodeSelector": {"bench.local/nobody": "has-this"}}
 
 Script = Callable[["Play"], Generator[None, None, None]]
@@ -52,11 +49,12 @@ class Clock:
 
 @dataclass
 class Play:
-    """A scenario while it is played. `clock` is that of its scheduler."""
+    """A scenario while it is played. `clock` is that of its scheduler. `recorded`: by a recording, on a stand-in."""
 
     stage: Stage
     job: Job
     clock: Clock
+    recorded: bool = False
 
     @property
     def admin(self) -> ClusterAdmin:
@@ -73,6 +71,13 @@ class Play:
     @property
     def runs(self) -> bool:
         return self.job.status.state is State.RUNNING
+
+    def somebody(self, acts: Callable[[Play], object]) -> None:
+        """Does what the cluster waits for; a recording goes on as if it were done."""
+        if self.recorded and self.stage.fake is not None:
+            self.stage.fake.go_on(self.name)
+        else:
+            acts(self)
 
     def pods(self) -> list[Tree]:
         return self.admin.list("pods", self.selector)
@@ -93,7 +98,8 @@ class Scenario:
     `job` makes what is changed of a JobSpec; `before` is done first, with the job's name. `reason` is searched in what
     is said of the end, `log` is all of the log, `told` is searched in the events. `left`: whether its objects stay for
     people to look at; None: a success's do not, and a failure's do or were written down. `needs`: what not every
-    cluster has (Stage.lacks). `patient`: its scheduler's clock may be moved on.
+    cluster has (Stage.lacks). `patient`: its scheduler's clock may be moved on. `recorded`: on the stand-in the
+    recording of this name is played, as a real cluster was seen to go through this scenario.
     """
 
     name: str
@@ -109,6 +115,7 @@ class Scenario:
     check: Callable[[Play], None] | None = None
     patient: bool = False
     code: int | None = None
+    recorded: bool = False
 
     @property
     def leaves(self) -> bool:
@@ -185,17 +192,7 @@ def once_running(act: Callable[[Play], object]) -> Script:
 
     def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.runs and play.log())
-        act(play)
-
-    return script
-
-
-def once_status_matches(reason: str, act: Callable[[Play], object]) -> Script:
-    """Once that is told of it."""
-
-    def script(play: Play) -> Generator[None, None, None]:
-        yield from when(lambda: play.status_matches(reason))
-        act(play)
+        play.somebody(act)
 
     return script
 
@@ -281,9 +278,12 @@ def check_tried_again(play: Play) -> None:
 
 
 def heal_the_image(play: Play) -> Generator[None, None, None]:
+    """Somebody gives the pod another one."""
     yield from when(lambda: play.status_matches("500 Internal"))
     assert play.job.status.state is State.STARTING, play.job.status
-    play.stage.heal(play.pods()[0])
+    pod = play.pods()[0]
+    image = {"spec": {"containers": [{**pod["spec"]["containers"][0], "image": play.stage.image}]}}
+    play.somebody(lambda play: play.admin.patch("pods", pod["metadata"]["name"], image))
 
 
 def add_the_device(play: Play) -> Generator[None, None, None]:
@@ -300,7 +300,7 @@ STORAGE = "ephemeral-storage"  # a quota of it concerns only those who ask for i
 
 def quota(stage: Stage) -> None:
     """1Mi of it, of which somebody has 600Ki."""
-    if stage.admin.get("resourcequotas", "bench") is None:
+    if stage.fake is None and stage.admin.get("resourcequotas", "bench") is None:
         limits = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bench"}}
         stage.admin.create("resourcequotas", {**limits, "spec": {"hard": {f"requests.{STORAGE}": "1Mi"}}})
         stage.admin.create("pods", other_users_pod("hoarder", storage("600Ki", FOREVER), image=stage.image))
@@ -318,10 +318,18 @@ def with_quota(make: Callable[[], Changes]) -> Callable[[Stage], Changes]:
     return made
 
 
+def pod_quota(amount: str) -> Callable[[Stage, str], None]:
+    """A stand-in has no quotas: what creates the pod is answered as a real cluster answers."""
+    amounts = f"requested: requests.{STORAGE}={amount}, used: requests.{STORAGE}=600Ki, limited: requests.{STORAGE}=1Mi"
+    refuse = refuse_with(403, f'pods "{{name}}" is forbidden: exceeded quota: bench, {amounts}')
+    return lambda stage, name: refuse(stage, name) if stage.fake is not None else None
+
+
 def make_room(play: Play) -> Generator[None, None, None]:
     yield from when(lambda: play.status_matches("quota bench is used up"))
     assert play.job.status.state is State.QUEUED, play.job.status
-    play.admin.delete("pods", "hoarder", gracePeriodSeconds=1)
+    play.stage.interceptors.pop(play.name, None)
+    play.somebody(lambda play: play.admin.delete("pods", "hoarder", gracePeriodSeconds=1))
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -369,37 +377,6 @@ def check_other_job_untouched(play: Play) -> None:
 # --- kinds that others have made -------------------------------------------------------------------------------------
 
 
-def act_as_controller(kind: str, shape: CustomJobKind) -> Script:
-    """We are the controller of a kind: `racks.bench.local/v1`."""
-
-    def script(play: Play) -> Generator[None, None, None]:
-        admin, name = play.admin, play.name
-        yield from when(lambda: admin.get(kind, name))
-        made: set[str] = set()
-        event: Tree = {}
-        while (owner := admin.get(kind, name)) is not None and not play.job.done:
-            wanted = list(shape.children(owner))
-            for child in wanted:
-                if child.name not in made:
-                    made.add(child.name)
-                    admin.ask("POST", admin.path(child.plural), _child(owner, shape, child))
-            known = {child.name: found for child in wanted if (found := admin.get(child.plural, child.name))}
-            owner.setdefault("status", {})
-            shape.set_status(owner, wanted, known)
-            if owner["status"] != event and len(known) == len(wanted):
-                event = owner["status"]
-                admin.patch(kind, name, {"status": event}, "status")
-            yield
-
-    return script
-
-
-def _child(owner: Tree, shape: CustomJobKind, child: Child) -> Tree:
-    made = pod_of(owner, child.template, child.name, shape.labels(owner, child), exact=True)
-    kind = {"pods": ("v1", "Pod"), "jobs": ("batch/v1", "Job")}[child.plural]
-    return {"apiVersion": kind[0], "kind": kind[1], **made}
-
-
 def _speechless(rack: Tree, _wanted: list[Child], _known: dict[str, Tree]) -> None:
     """It never says how it is."""
 
@@ -412,9 +389,12 @@ def _shelves(rack: Tree) -> Iterator[Child]:
 RACK = CustomJobKind(_shelves, _speechless)
 
 
-def custom_object(group: str, version: str, kind: str, spec: Tree) -> Callable[[Stage], Changes]:
+def custom_object(
+    group: str, version: str, kind: str, spec: Tree, controller: CustomJobKind | None = None
+) -> Callable[[Stage], Changes]:
     def made(stage: Stage) -> Changes:
-        stage.kind(group, version, kind)
+        assert stage.fake is not None
+        stage.fake.add_crd(group, version, kind, f"{kind.lower()}s", controller)
         return {"manifest": {"apiVersion": f"{group}/{version}", "kind": kind, "spec": spec}}
 
     return made
@@ -422,14 +402,14 @@ def custom_object(group: str, version: str, kind: str, spec: Tree) -> Callable[[
 
 def ipu_job(script: str, instances: int = 1) -> Callable[[Stage], Changes]:
     spec = {"jobInstances": instances, "workers": {"template": {"metadata": {}, "spec": pod_spec(container(script))}}}
-    return custom_object("graphcore.ai", "v1alpha1", "IPUJob", spec)
+    return custom_object("graphcore.ai", "v1alpha1", "IPUJob", spec, IPU_JOB)
 
 
 def ipu_job_of_our_template(script: str) -> Callable[[Stage], Changes]:
     """An IPUJob of our own template."""
 
     def made(stage: Stage) -> Changes:
-        stage.kind("graphcore.ai", "v1alpha1", "IPUJob")
+        ipu_job(script)(stage)
         what = {"manifest": TEMPLATES / "ipujob.yaml", "layout": Layout(1, 2, "ipu"), "launcher": "none"}
         return {**what, "arguments": ("sh", "-c", script)}
 
@@ -441,47 +421,29 @@ def pytorch_job(master: str, worker: str) -> Callable[[Stage], Changes]:
     for role, script in (("Master", master), ("Worker", worker)):
         template = {"metadata": {}, "spec": pod_spec(container(script, "pytorch"))}
         replicas[role] = {"replicas": 1, "restartPolicy": "Never", "template": template}
-    return custom_object("kubeflow.org", "v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
+    return custom_object("kubeflow.org", "v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas}, PYTORCH_JOB)
 
 
 def job_set(script: str) -> Callable[[Stage], Changes]:
     template = {"spec": {"backoffLimit": 0, "template": {"metadata": {}, "spec": pod_spec(container(script))}}}
     spec = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": template}]}
-    return custom_object("jobset.x-k8s.io", "v1alpha2", "JobSet", spec)
+    return custom_object("jobset.x-k8s.io", "v1alpha2", "JobSet", spec, JOB_SET)
 
 
 def rack_job(script: str) -> Callable[[Stage], Changes]:
-    return custom_object(
-        "bench.local", "v1", "Rack", {"count": 2, "shelf": {"metadata": {}, "spec": pod_spec(container(script))}}
-    )
-
-
-def control_racks(then: Script | None = None) -> Script:
     """A kind that says nothing: its pods decide, when there have been no more for a while."""
-    control = act_as_controller("racks.bench.local/v1", RACK)
-
-    def script(play: Play) -> Generator[None, None, None]:
-        beside: Iterator[None] = then(play) if then else iter(())
-        for _ in control(play):
-            next(beside, None)
-            yield
-
-    return script
+    spec = {"count": 2, "shelf": {"metadata": {}, "spec": pod_spec(container(script))}}
+    return custom_object("bench.local", "v1", "Rack", spec, RACK)
 
 
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
-def kueue(stage: Stage) -> Kueue | RealKueue:
+def kueue(stage: Stage) -> RealKueue:
     """One of which 10 tenths of a CPU can be had, 8 of them by one who has them."""
-    known: Kueue | RealKueue | None = stage.notes.get("kueue")
+    known: RealKueue | None = stage.notes.get("kueue")
     if known is None:
-        quota = {"cpu": "1", "memory": "64Gi"}
-        if stage.fake is not None:
-            known = stage.fake.kueue(queue="bench", quota=quota)
-        else:
-            known = RealKueue(stage.admin, stage.key, "bench", quota)
-        stage.notes["kueue"] = known
+        known = stage.notes["kueue"] = RealKueue(stage.admin, stage.key, "bench", {"cpu": "1", "memory": "64Gi"})
         take_queue_capacity(stage, "hoarder")
     return known
 
@@ -498,7 +460,8 @@ def queued(
     limit = {} if limit_s is None else {"kueue.x-k8s.io/max-exec-time-seconds": str(limit_s)}
 
     def made(stage: Stage) -> Changes:
-        kueue(stage)
+        if stage.fake is None:
+            kueue(stage)
         return job(*boxes, pods=pods, labels={QUEUE: queue, **limit})
 
     return made
@@ -509,13 +472,19 @@ def cpus(tenths: int, script: str = "echo done", **more: Any) -> Tree:
 
 
 @contextmanager
-def held(stage: Stage) -> Iterator[Kueue | RealKueue]:
-    """Nothing is admitted meanwhile."""
+def held(play: Play, reason: str) -> Iterator[None]:
+    """It is evicted, and nothing is admitted meanwhile."""
+    stage = play.stage
+    if stage.fake is not None:
+        stage.fake.go_on(play.name)
+        yield
+        return
     queue = kueue(stage)
     stage.notes["held"] = stage.notes.get("held", 0) + 1
     queue.pause()
     try:
-        yield queue
+        queue.evict(play.name, reason)
+        yield
     finally:
         stage.notes["held"] -= 1
         queue.pause(on=stage.notes["held"] > 0)
@@ -526,8 +495,7 @@ def evict_from_queue(reason: str) -> Script:
 
     def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.runs and play.log())
-        with held(play.stage) as queue:
-            queue.evict(play.name, reason)
+        with held(play, reason):
             yield from when(lambda: play.job.done)
 
     return script
@@ -536,51 +504,17 @@ def evict_from_queue(reason: str) -> Script:
 def free_the_queue(play: Play) -> Generator[None, None, None]:
     yield from when(lambda: play.status_matches("insufficient unused quota"))
     assert play.job.status.state is State.QUEUED, play.job.status
-    play.admin.delete("jobs", "hoarder")
+    play.somebody(lambda play: play.admin.delete("jobs", "hoarder"))
 
 
 def evict_and_admit_again(play: Play) -> Generator[None, None, None]:
     """It is admitted, cannot start, is taken back, admitted again, and starts."""
     yield from when(lambda: play.status_matches("didn't match"))
-    with held(play.stage) as queue:
-        queue.evict(play.name, "PodsReadyTimeout")
+    with held(play, "PodsReadyTimeout"):
         yield from when(lambda: play.status_matches("evicted: PodsReadyTimeout"))
         assert play.job.status.state is State.QUEUED, play.job.status
-        label = {"bench": f"wanted-{play.stage.key}"}
-        play.admin.patch("nodes", play.stage.node, {"metadata": {"labels": label}})
-
-
-# --- as Kubernetes 1.20 was ------------------------------------------------------------------------------------------
-
-
-def old_job(end: Tree, status: Tree) -> Script:
-    """We are its controllers: a pod with the one label of those days, and its end, and the Job's."""
-
-    def script(play: Play) -> Generator[None, None, None]:
-        admin, name = play.admin, play.name
-        yield from when(lambda: admin.get("jobs", name))
-        root = admin.get("jobs", name)
-        assert root is not None
-        made = pod_of(root, root["spec"]["template"], f"{name}-x", {"job-name": name}, exact=True)
-        made["spec"]["schedulingGates"] = [{"name": "bench.local/by-hand"}]
-        admin.ask("POST", admin.path("pods"), {"apiVersion": "v1", "kind": "Pod", **made})
-        admin.patch("pods", f"{name}-x", {"status": end}, "status")
-        yield
-        admin.patch("jobs", name, {"status": status}, "status")
-
-    return script
-
-
-OLD_TIMES = {"startedAt": "2026-11-20T22:11:20Z", "finishedAt": "2026-11-20T22:11:22Z"}
-OLD_GOOD = {"terminated": {"exitCode": 0, "reason": "Completed", **OLD_TIMES}}
-OLD_RUNS = {"running": {"startedAt": "2026-11-20T22:11:20Z"}}
-
-
-def old_pod(phase: str, state: Tree, **more: Any) -> Tree:
-    return {"phase": phase, "containerStatuses": [{"name": "c", "state": state, "restartCount": 0}], **more}
-
-
-OVERDUE = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"}
+        label = {"metadata": {"labels": {"bench": f"wanted-{play.stage.key}"}}}
+        play.somebody(lambda play: play.admin.patch("nodes", play.stage.node, label))
 
 
 # --- what must be true afterwards ------------------------------------------------------------------------------------

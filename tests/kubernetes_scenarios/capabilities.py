@@ -13,7 +13,7 @@ from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin, Tree
 
 STAND_IN = {
     "kubelet": "needs a node that a test may take away",
-    "old": "needs a cluster that speaks as Kubernetes 1.20 did",
+    "kinds": "needs the controllers of custom kinds, which the stand-in has",
 }
 RIGHTS = {
     "events": [("list", "events", "")],
@@ -21,7 +21,6 @@ RIGHTS = {
     "quota": [("create", "resourcequotas", "")],
     "device": [("patch", "nodes", "status"), ("list", "nodes", "")],
     "priority": [("create", "priorityclasses", "")],
-    "kinds": [("create", "customresourcedefinitions", ""), ("get", "customresourcedefinitions", "")],
     "namespace": [("create", "namespaces", "")],
     "evict": [("create", "pods", "eviction")],
     "kueue": [
@@ -45,15 +44,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-RESOLVES = """
-import socket, sys, time
-for _ in range(30):
-    try:
-        sys.exit(not socket.gethostbyname(sys.argv[1]))
-    except OSError:
-        time.sleep(1)
-sys.exit(1)
-"""
 
 
 def probe(name: str, image: str, *command: str, labels: Tree | None = None, **spec: object) -> Tree:
@@ -76,7 +66,7 @@ class Capabilities:
         self._known: dict[str, str] = {}
 
     def lacks(self, need: str) -> str:
-        """Why there is none; empty: there is. `racks.bench.local` is the name of a kind that a test brings itself."""
+        """Why there is none; empty: there is."""
         if need not in self._known:
             self._known[need] = self._lacks(need)
         return self._known[need]
@@ -84,22 +74,16 @@ class Capabilities:
     def _lacks(self, need: str) -> str:
         if need in STAND_IN:
             return STAND_IN[need]
-        if "." in need:
-            return self.lacks("kinds") or self._theirs(need)
         if missing := self._forbidden(need):
             return f"needs the right to {', '.join(missing)}"
-        probes = {"registry": self._no_registry, "dns": self._no_dns, "host-ipc": self._no_host_ipc,
-                  "storage": self._no_storage, "device": self._no_node, "kueue": self._no_kueue}  # fmt: skip
+        probes = {"registry": self._no_registry, "storage": self._no_storage,
+                  "device": self._no_node, "kueue": self._no_kueue}  # fmt: skip
         return probes[need]() if need in probes else ""
 
     def _forbidden(self, need: str) -> list[str]:
         asked = RIGHTS.get(need, [])
         return [f"{verb} {resource}{below and '/' + below}" for verb, resource, below in asked
                 if not self._admin.may(verb, resource, below)]  # fmt: skip
-
-    def _theirs(self, kind: str) -> str:
-        there = self._admin.get("customresourcedefinitions", kind) is not None
-        return f"needs a cluster without {kind}: their own controller would work beside ours" if there else ""
 
     # nodes
 
@@ -159,26 +143,6 @@ class Capabilities:
 
     def _no_kueue(self) -> str:
         return self._tried(lambda: bool(self._admin.ask("GET", "/apis/kueue.x-k8s.io")), "a Kueue")
-
-    def _no_dns(self) -> str:
-        return self._tried(self._resolves, "a DNS that knows headless Services")
-
-    def _resolves(self) -> bool:
-        name, labels = f"dns-{self._key}", {"bench.local/dns": self._key}
-        spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
-        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
-        self._admin.create("services", service)
-        pod = probe(name, self._image, "python3", "-c", RESOLVES, name, labels=labels, subdomain=name)
-        self._admin.create("pods", pod)
-        return self._until(lambda: self._phase(name) in ("Succeeded", "Failed")) and self._phase(name) == "Succeeded"
-
-    def _no_host_ipc(self) -> str:
-        return self._tried(self._takes_host_ipc, "a namespace whose pods may have hostIPC")
-
-    def _takes_host_ipc(self) -> bool:
-        pod = probe(f"ipc-{self._key}", self._image, "true", hostIPC=True)
-        self._admin.ask("POST", self._admin.path("pods"), pod, {"dryRun": "All"})
-        return True
 
     @cached_property
     def storage_node(self) -> str:

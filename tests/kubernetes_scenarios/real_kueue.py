@@ -7,10 +7,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.kueue.kueue import EVICTIONS
 from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin, Tree
 
 GROUP = "kueue.x-k8s.io"
+EVICTIONS = {
+    "Preempted": "Preempted to accommodate a workload (UID: 3f5b) due to prioritization in the ClusterQueue",
+    "PodsReadyTimeout": "Exceeded the PodsReady timeout {workload}",
+    "MaximumExecutionTimeExceeded": "The workload is deactivated due to exceeding the maximum execution time",
+    "Deactivated": "The workload is deactivated",
+}
 PATIENCE_S = 120.0
 
 

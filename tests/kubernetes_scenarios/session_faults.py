@@ -32,7 +32,6 @@ from tests.kubernetes_scenarios.building_blocks import (
     device,
     evict,
     job,
-    kueue,
     pod,
     pod_spec,
     queued,
@@ -361,9 +360,10 @@ def half_a_place(show: Show) -> None:
 
 def never_its_turn(show: Show) -> None:
     """Kueue keeps it suspended until its start limit ends: nothing of it is left that could start later."""
-    kueue(show.stage)
-    take_queue_capacity(show.stage, "hoarder-2")
-    play = show.add("waits", queued(cpus(8))(show.stage))
+    made = queued(cpus(8))(show.stage)
+    if show.real:
+        take_queue_capacity(show.stage, "hoarder-2")
+    play = show.add("waits", made, recording="kueue-later")
     show.until(lambda: play.status_matches("insufficient unused quota"), "Kueue says why it waits")
     show.clock.skipped_s += 901.0
     fails(show, play, State.START_DEADLINE, "start limit of 900 s: .*insufficient unused quota")
@@ -462,8 +462,8 @@ SESSION_FAULTS: Mapping[str, SessionFault] = {
     "node-is-lost": SessionFault(node_is_lost, ("kubelet",)),
     "time-is-up": SessionFault(time_is_up),
     "begun-again": SessionFault(begun_again, ("evict",)),
-    "nothing-controls-it": SessionFault(nothing_controls_it),
-    "half-a-place": SessionFault(half_a_place, ("device", "dns")),
+    "nothing-controls-it": SessionFault(nothing_controls_it, ("kinds",)),
+    "half-a-place": SessionFault(half_a_place, ("device",)),
     "never-its-turn": SessionFault(never_its_turn, ("kueue",)),
     "too-late": SessionFault(too_late),
     "cancelled": SessionFault(cancelled),

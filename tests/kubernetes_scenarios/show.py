@@ -55,11 +55,14 @@ class Show:
         spec = JobSpec(named, test, platform.name, layout, (), run=run_label(self.run_id))
         return replace(spec, **{"start_limit_s": 900.0, "time_limit_s": 900.0, **changes})
 
-    def add(self, name: str, changes: Mapping[str, Any], platform: Platform | None = None) -> Play:
-        """A job of this session."""
+    def add(self, name: str, changes: Mapping[str, Any], platform: Platform | None = None, recording: str = "") -> Play:
+        """A job of this session. On a stand-in `recording` is played to it."""
         platform = platform or self.platform("steady")
-        job = self.runner.add(self.spec(name, platform, changes), platform)
-        play = self._plays[name] = Play(self.stage, job, self._clocks[platform.name])
+        spec = self.spec(name, platform, changes)
+        if recording and self.stage.fake is not None:
+            self.stage.fake.play(spec.name, recording)
+        job = self.runner.add(spec, platform)
+        play = self._plays[name] = Play(self.stage, job, self._clocks[platform.name], recorded=bool(recording))
         return play
 
     def shell(self, name: str, script: str, **changes: Any) -> Play:
@@ -70,7 +73,8 @@ class Show:
         platform = self.platform(scenario.name if scenario.patient else "steady")
         if scenario.before:
             scenario.before(self.stage, self.spec(scenario.name, platform, {}).name)
-        play = self.add(scenario.name, scenario.job(self.stage), platform)
+        recording = scenario.name if scenario.recorded else ""
+        play = self.add(scenario.name, scenario.job(self.stage), platform, recording)
         if scenario.script:
             self._scripts[scenario.name] = scenario.script(play)
         return play

@@ -31,7 +31,7 @@ SHOWN = ("pods", "jobs", "services", "secrets", "configmaps")
 class Stage:
     """`front` is what our requests go to; `fake` is the stand-in where it is one.
 
-    `interceptors`: what comes of creating a Job of that name. `key` is in the names of what belongs to this session.
+    `interceptors`: what comes of creating a job of that name. `key` is in the names of what belongs to this session.
     """
 
     front: Kube | Relay
@@ -49,8 +49,8 @@ class Stage:
         return self.admin.namespace
 
     def intercept_creations(self) -> None:
-        """From now on what creates a Job is looked at."""
-        self.front.fault("POST", "/jobs", None, do=self._intercept)
+        """From now on what creates a Job or a Pod is looked at."""
+        self.front.fault("POST", "/(jobs|pods)$", None, do=self._intercept)
 
     def _intercept(self, request: Request) -> Answer | None:
         known = self.interceptors.get(request.json()["metadata"]["name"])
@@ -99,20 +99,6 @@ class Stage:
             self.admin.create("priorityclasses", {**kind, "metadata": {"name": name}, "value": value})
         return name
 
-    def kind(self, group: str, version: str, kind: str) -> None:
-        """Define a custom kind without a schema, if the cluster lacks it."""
-        plural = f"{kind.lower()}s"
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-        spec: Tree = {"group": group, "scope": "Namespaced", "names": names}
-        spec |= {"versions": [{**served, "subresources": {"status": {}}}]}
-        definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-        name = f"{plural}.{group}"
-        if self.admin.get("customresourcedefinitions", name) is None:
-            self.admin.create("customresourcedefinitions", {**definition, "metadata": {"name": name}, "spec": spec})
-            self._wait(lambda: self.serves(f"{plural}.{group}/{version}"), f"{name} is served")
-
     def serves(self, kind: str) -> bool:
         """`racks.bench.local/v1`."""
         try:
@@ -156,24 +142,10 @@ class Stage:
 
     def image_that(self, answers: str) -> Mapping[str, Any]:
         """`image` and `nodeSelector` of a pod whose image's pull is answered with `401`, `404`, `500` or `refused`."""
-        if self.fake is not None:
-            image = f"127.0.0.1:25999/bench/{answers}-{secrets.token_hex(3)}:1"
-            self.fake.images.refuse(image, {"404": "NotFound"}.get(answers, answers))
-            return {"image": image, "nodeSelector": {}}
-        if answers == "refused":
+        if self.fake is not None or answers == "refused":
             return {"image": "127.0.0.1:1/bench/none:1", "nodeSelector": {}}
         port, node = self.capabilities.registry
         return {"image": f"127.0.0.1:{port}/bench/{answers}:1", "nodeSelector": {"kubernetes.io/hostname": node}}
-
-    def heal(self, pod: Tree) -> None:
-        """Its image can be had from now on: from its registry, or since somebody gives it another one."""
-        image = pod["spec"]["containers"][0]["image"]
-        if self.fake is not None:
-            for refusal in self.fake.images.refusals:
-                refusal.times = 0 if refusal.pattern.search(image) else refusal.times
-            return
-        containers = [{**pod["spec"]["containers"][0], "image": self.image}]
-        self.admin.patch("pods", pod["metadata"]["name"], {"spec": {"containers": containers}})
 
     # the end
 
@@ -227,6 +199,8 @@ def fake_stage(folder: Path) -> Iterator[Stage]:
 
         stop = threading.Event()
         stage = Stage(kube, ClusterAdmin(respond, "default"), kube, IMAGE, IMAGE)
+        for kind, namespaced in (("Workload", True), ("LocalQueue", True), ("ClusterQueue", False)):
+            kube.add_crd("kueue.x-k8s.io", "v1beta1", kind, f"{kind.lower()}s", namespaced=namespaced)
         yield stage
         stage.sweep()
 

@@ -14,7 +14,7 @@ from tests.kubernetes_scenarios.session_faults import SESSION_FAULTS
 from tests.kubernetes_scenarios.show import Show
 from tests.kubernetes_scenarios.stage import Stage
 
-pytestmark = pytest.mark.live_k8s
+pytestmark = [pytest.mark.live_k8s, pytest.mark.slow]
 
 TESTS = Path(__file__).parents[1]
 SESSIONS, HOUSE = "kubernetes_scenarios/test_sessions.py", "harness/test_kubernetes.py"
@@ -44,7 +44,7 @@ PAPER = {
     "S6": ("an IPUJob as documented ended with KeyError 'type' before it was submitted",
            "ipu-job", "ipu-job-fails", "ipu-job-of-ours", "own-kind"),
     "S7": ("a pod that vanished (eviction, preemption, TTL) was waited for for ever, past every limit",
-           "deleted-pod", "evicted-pod", "evicted", "preempted", "ttl", "node-is-lost", "time-is-up"),
+           "deleted-pod", "evicted-pod", "evicted", "preempted", "ttl-of-nothing", "node-is-lost", "time-is-up"),
     "S8": ("of three pods only the first one's numbers were read",
            "completions", "indexed", "two-nodes", "many-pods",
            "platforms/test_kubernetes_judge.py::test_the_last_word_is_that_of_rank_0"),
@@ -105,7 +105,11 @@ def test_scenario(cluster: Stage, plays: tuple[Show, dict[str, Play]], scenario:
     show.check(scenario, known[scenario.name])
 
 
-@pytest.mark.parametrize("name", SESSION_FAULTS)
+SLOW = ("explanations-fail", "half-a-place")  # they wait for half a minute
+NIGHTLY = pytest.mark.nightly("platforms/schedulers/kubernetes/status", "k8s_templates")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=NIGHTLY if name in SLOW else ()) for name in SESSION_FAULTS])
 def test_session_fault(cluster: Stage, name: str, tmp_path: Path) -> None:
     session_fault = SESSION_FAULTS[name]
     if lacking := [why for need in session_fault.needs if (why := cluster.lacks(need))]:

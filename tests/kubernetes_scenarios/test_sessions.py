@@ -12,7 +12,7 @@ import pytest
 from tests.kubernetes_scenarios.command_line_user import ROOT, CommandLineUser
 from tests.kubernetes_scenarios.stage import Stage
 
-pytestmark = pytest.mark.live_k8s
+pytestmark = [pytest.mark.live_k8s, pytest.mark.slow]
 
 PLATFORM = """\
 scheduler: kubernetes
@@ -84,7 +84,9 @@ def author(cluster: Stage, tmp_path: Path) -> Author:
     return author
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly("harness/session_end.py"))]
+)
 def test_an_interrupted_session_leaves_no_objects(author: Author, how: signal.Signals) -> None:
     author.tests(LONG)
     with author.start(*author.pytest()) as process:

@@ -1,7 +1,7 @@
 """A fault at each call of a scheduler and of the disk: no job is cancelled, lost or begun twice; each has its result.
 
 A session runs three jobs on a simulated machine by a simulated clock, with one fault. Then a second session goes on
-with the run, as `--resume` does. With --every-fault each fault strikes at each call, otherwise one of 29 does.
+with the run, as `--resume` does. At night each fault strikes at each call, otherwise one of 29 does.
 """
 
 from __future__ import annotations
@@ -436,14 +436,26 @@ def plays(tmp_path: Path, fault: Callable[[Clock], Fault], wrap: Callable[[Backe
     return ""
 
 
+@pytest.fixture(
+    params=[
+        pytest.param(29, id="some"),
+        pytest.param(1, id="every", marks=pytest.mark.nightly("platforms/runner", "platforms/rundir")),
+    ]
+)
+def step(request: pytest.FixtureRequest) -> int:
+    """Of each so many faults one strikes."""
+    number: int = request.param
+    return number
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", [FIRST_KIND, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHER_KINDS)])
-def test_a_fault_of_the_scheduler(tmp_path: Path, kind: str, method: str, request: pytest.FixtureRequest) -> None:
+def test_a_fault_of_the_scheduler(tmp_path: Path, kind: str, method: str, step: int) -> None:
     calls = calls_of(tmp_path, kind, method)
     names = [name for name, _ in strikes(method, Clock())]
     points = 0
     wrong: list[str] = []
-    for at, name, lasts_s in chosen(request, range(calls), names, (0.0, OUTAGE_S, math.inf)):
+    for at, name, lasts_s in chosen(step, range(calls), names, (0.0, OUTAGE_S, math.inf)):
         if lasts_s == math.inf and (name == "late" or (method, name) == ("read", "refused")):
             continue  # a log that its scheduler refuses for two minutes is lost, and its job's result says so
         points += 1
@@ -459,9 +471,8 @@ def test_a_fault_of_the_scheduler(tmp_path: Path, kind: str, method: str, reques
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_fault_of_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.slow
+def test_a_fault_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, step: int) -> None:
     kind = "copies the log, glances"
 
     def run(number: int, at: int, error: OSError, lasts_s: float) -> tuple[str, int]:
@@ -479,7 +490,7 @@ def test_a_fault_of_the_disk(
     _, calls = run(0, 10**9, FULL, 0.0)
     points = 0
     wrong: list[str] = []
-    for at, error, lasts_s in chosen(request, range(calls), (FULL, BROKEN), (0.0, OUTAGE_S, math.inf)):
+    for at, error, lasts_s in chosen(step, range(calls), (FULL, BROKEN), (0.0, OUTAGE_S, math.inf)):
         points += 1
         what, _ = run(points, at, error, lasts_s)
         if what:
@@ -488,7 +499,6 @@ def test_a_fault_of_the_disk(
     assert not wrong, "\n".join(wrong[:8])
 
 
-def chosen(request: pytest.FixtureRequest, *choices: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Each combination with --every-fault, else every 29th."""
-    step = 1 if request.config.getoption("--every-fault") else 29
+def chosen(step: int, *choices: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Each combination, or each so many."""
     return islice(product(*choices), 0, None, step)

@@ -232,6 +232,7 @@ def test_the_target_resolves_to_one_context(tmp_path: Path, place: ClusterTarget
         assert places.resolve(place, environ).context == context
 
 
+@pytest.mark.slow
 def test_finding_a_context_imports_no_client(tmp_path: Path) -> None:
     program = (
         "import sys; from platforms.schedulers.kubernetes.api.client import Client\n"

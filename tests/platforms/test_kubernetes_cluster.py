@@ -295,6 +295,7 @@ def lists(kube: Kube, plural: str) -> int:
     return sum(not each.watches for each in asked)
 
 
+@pytest.mark.slow
 def test_forty_successes_do_not_list_the_events_again(space: Namespace) -> None:
     names = [f"j{number}" for number in range(40)]
     for name in names:
@@ -307,6 +308,7 @@ def test_forty_successes_do_not_list_the_events_again(space: Namespace) -> None:
     assert lists(space.kube, "events") <= 1 + 10 / EXPLANATION_AGE_S
 
 
+@pytest.mark.slow
 def test_a_poll_lists_the_events_once_however_many_jobs_have_failed(space: Namespace) -> None:
     space.add("waits", {"phase": "Pending", "containerStatuses": []})
     for number in range(40):

@@ -124,15 +124,19 @@ def test_submit_continues_after_a_session_died_between_objects(kube: Kube, tmp_p
     assert there(kube, "services")[0]["metadata"]["ownerReferences"]
 
 
-@pytest.mark.parametrize("limits", ["pods", "count/pods"])
-def test_a_lost_answer_is_resolved_though_the_object_fills_the_quota(kube: Kube, tmp_path: Path, limits: str) -> None:
+def used_up(kube: Kube, path: str, what: str, most: int) -> None:
+    """Of a quota of `most` everything is used."""
+    amounts = f"requested: {what}=1, used: {what}={most}, limited: {what}={most}"
+    kube.fault("POST", path, None, code=403, message=f"new is forbidden: exceeded quota: team, {amounts}")
+
+
+def test_a_lost_answer_is_resolved_though_the_object_fills_the_quota(kube: Kube, tmp_path: Path) -> None:
     """A quota is asked before names are: what uses it up is the very object that nobody has answered for."""
-    quota = {"metadata": {"name": "team"}, "spec": {"hard": {limits: "1"}}}
-    kube.store.create("resourcequotas", "default", quota)
     kube.fault("POST", "/pods$", lost=True)
     scheduler, spec = KubernetesScheduler(platform_of(kube, kind="pod")), spec_of(layout=Layout(1, 1, "cpu"))
     with pytest.raises(AwayError):
         submit(kube, spec, tmp_path / "job", scheduler)
+    used_up(kube, "/pods$", "pods", 1)
     assert submit(kube, spec, tmp_path / "job", scheduler) == f"fake:default/pod/{NAME}"
     with pytest.raises(NoRoom):
         submit(kube, replace(spec, name="another-1x1cpu-abcdefgh"), tmp_path / "another", scheduler)
@@ -287,22 +291,16 @@ def test_a_pod_knows_the_deadline_for_its_start(kube: Kube, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("hard", "error", "said"),
-    [
-        ("count/jobs.batch=1", NoRoom, "used up"),
-        ("count/jobs.batch=0", MachineError, "more than quota team allows at all"),
-    ],
+    ("most", "error", "said"), [(1, NoRoom, "used up"), (0, MachineError, "more than quota team allows at all")]
 )
 def test_submit_waits_for_a_used_up_quota(
-    kube: Kube, tmp_path: Path, hard: str, error: type[Exception], said: str
+    kube: Kube, tmp_path: Path, most: int, error: type[Exception], said: str
 ) -> None:
     """And one that will never have room is not."""
-    submit(kube, replace(spec_of(), name="before-2x1cpu-abcdefgh"), tmp_path / "before")
-    name, _, most = hard.partition("=")
-    kube.store.create("resourcequotas", "default", {"metadata": {"name": "team"}, "spec": {"hard": {name: most}}})
+    used_up(kube, "/jobs$", "count/jobs.batch", most)
     with pytest.raises(error, match=said):
         submit(kube, spec_of(), tmp_path / "job")
-    assert [each["metadata"]["name"] for each in there(kube, "jobs")] == ["before-2x1cpu-abcdefgh"]
+    assert there(kube, "jobs") == []
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------

@@ -940,6 +940,7 @@ class Pods:
         return sum(request.path.endswith("/log") for request in self.kube.requests)
 
 
+@pytest.mark.slow
 def test_a_hundred_logs_with_cut_streams_need_few_requests(tmp_path: Path, kube: Kube, client: Client) -> None:
     """One request to follow, one a cut, one at the end: no more."""
     chance, pods, cuts = random.Random(1), Pods(kube, 100), 60
@@ -1054,6 +1055,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_logs_are_whole_after_the_session_was_killed(tmp_path: Path, kube: Kube, client: Client) -> None:
     pods = Pods(kube, 3)
     said = 0
@@ -1084,6 +1086,7 @@ def test_logs_are_whole_after_the_session_was_killed(tmp_path: Path, kube: Kube,
     assert sorted(merged(tmp_path).split(b"\n")) == sorted(b"".join(pods.said.values()).split(b"\n"))
 
 
+@pytest.mark.slow
 def test_logs_of_real_containers_are_whole(tmp_path: Path) -> None:
     """Init containers, several containers, starts in a row, a kubelet that is away for a while, rotation."""
 

@@ -492,6 +492,7 @@ def test_pods_wait_until_the_names_of_all_pods_resolve(
     assert done.stderr == b"pod 0 of 2 does not run after 600 s, or its name is not known\n"
 
 
+@pytest.mark.nightly("platforms/schedulers/kubernetes/manifest")
 def test_torchrun_keeps_the_timeout_of_its_static_rendezvous() -> None:
     pytest.importorskip("torch")
     words = ["--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=1", "--no-python", "true"]

@@ -184,7 +184,10 @@ def a_stall(chance: random.Random) -> Line:
     return Line(stalls=((chance.uniform(2, 10), chance.uniform(4, 20)),))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed",
+    [0, *(pytest.param(seed, marks=pytest.mark.nightly("platforms/schedulers/kubernetes/log")) for seed in (1, 2, 3))],
+)
 @pytest.mark.parametrize(
     "line",
     [
@@ -195,6 +198,7 @@ def a_stall(chance: random.Random) -> Line:
     ],
     ids=["fast", "stalls", "slow", "cut"],
 )
+@pytest.mark.slow
 def test_a_log_that_was_rotated_is_never_believed_in_silence(tmp_path: Path, line: Any, seed: int) -> None:
     """Whether lines are missing cannot be seen. That they may be is said of each such log."""
     found = told(tmp_path, seed, line(random.Random(seed)))

@@ -98,10 +98,11 @@ def no_thread_left() -> Iterator[None]:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_only_create_delete_and_log_requests_grow_with_the_jobs(kube: Kube, tmp_path: Path) -> None:
     code = tmp_path / "models-1.pyz"
     code.write_text("echo $2\nsleep 0.2\n")
-    for count in (1, 10, 100):
+    for count in (1, 5, 25):
         session = Session(kube, tmp_path / "runs", f"r{count}")
         platform = platform_of(kube, "job")
         with no_thread_left():
@@ -153,6 +154,7 @@ def spoken(number: int) -> bytes:
     return 3 * block + b"the end"
 
 
+@pytest.mark.nightly("platforms/schedulers/kubernetes/log", "platforms/schedulers/kubernetes/api")
 def test_a_hundred_pods_whose_streams_are_cut_lose_no_byte(kube: Kube, tmp_path: Path) -> None:
     count, dice = 100, random.Random(7)
     gate = tmp_path / "gate"

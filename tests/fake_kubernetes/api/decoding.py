@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.fake_kubernetes.admission.custom_schema import pruned
 from tests.fake_kubernetes.api.errors import bad_request
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.quantities import canonical
@@ -31,11 +30,7 @@ def types() -> dict[str, dict[str, str]]:
 
 def decoded(kind: Kind, version: str, tree: Tree) -> tuple[Tree, list[str]]:
     """Return the object without unknown fields, and the paths of those. Raises KubeError 400 for wrong types."""
-    if kind.custom:
-        meta, unknown = _Decoder(kind, version).decode("ObjectMeta", tree.get("metadata") or {}, "metadata")
-        known, more = pruned(kind.schema, tree) if kind.schema else (tree, [])
-        return {**known, "metadata": meta}, unknown + more
-    if kind.kind not in types():
+    if kind.custom or kind.kind not in types():
         meta, unknown = _Decoder(kind, version).decode("ObjectMeta", tree.get("metadata") or {}, "metadata")
         return {**tree, "metadata": meta}, unknown
     return _Decoder(kind, version).decode(kind.kind, tree, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
-from tests.fake_kubernetes.api.errors import KubeError, bad_request, invalid
+from tests.fake_kubernetes.api.errors import KubeError, bad_request
 from tests.fake_kubernetes.api.messages import Answer, Request, Stream
 from tests.fake_kubernetes.api.resource_ref import ResourceRef
 from tests.fake_kubernetes.node.logs import LogFile, LogSource, Record
@@ -13,7 +13,7 @@ from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree, timestamp, unix
 
 KUBELET = "127.0.0.1:10250"
-OPTIONS = ("container", "follow", "limitBytes", "previous", "sinceSeconds", "sinceTime", "tailLines", "timestamps")
+OPTIONS = ("container", "follow", "previous", "sinceTime", "timestamps")
 
 
 def log(store: Store, logs: LogSource, ref: ResourceRef, request: Request) -> Answer | Stream:
@@ -81,17 +81,13 @@ def _start(pod: Tree, container: str, *, previous: bool) -> int:
 
 
 def _since(request: Request) -> float:
-    """Return sinceTime or sinceSeconds as whole Unix seconds: the API server passes times on with that precision."""
+    """Return sinceTime as whole Unix seconds: the API server passes times on with that precision."""
     if text := request.query.get("sinceTime"):
         try:
             return float(int(unix(text)))
         except ValueError as error:
             why = f'Invalid value: "{text}": parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse'
             raise bad_request(why) from error
-    if text := request.query.get("sinceSeconds"):
-        if not text.isdecimal() or int(text) < 1:
-            raise invalid("PodLogOptions", "", [("sinceSeconds", "FieldValueInvalid", "must be greater than 0")])
-        return float(int(unix(timestamp()) - int(text)))
     return 0.0
 
 
@@ -102,25 +98,17 @@ class LogRequest:
         self._follow = _yes(request, "follow")
         self._timestamps = _yes(request, "timestamps")
         self._since = since
-        self._tail = int(request.query["tailLines"]) if request.query.get("tailLines") else None
-        self._left = int(request.query["limitBytes"]) if request.query.get("limitBytes") else None
 
     def select(self, file: LogFile) -> Iterator[bytes | None]:
         """Yield the selected bytes; None after a while without new lines."""
-        skip = 0
-        if self._tail is not None:
-            skip = max(0, sum(1 for _ in file.records(follow=False)) - self._tail)
-        return self.given(file.records(follow=self._follow), skip)
+        return self.given(file.records(follow=self._follow))
 
-    def given(self, records: Iterator[Record | None], skip: int = 0) -> Iterator[bytes | None]:
-        """Of these records, without the first `skip`."""
+    def given(self, records: Iterator[Record | None]) -> Iterator[bytes | None]:
+        """Of these records."""
         at_start = True
         for record in records:
             if record is None:
                 yield None
-                continue
-            skip -= 1
-            if skip >= 0:
                 continue
             begins, at_start = at_start, record.text.endswith(b"\n")
             if self._since and unix(record.timestamp) < self._since:
@@ -128,12 +116,7 @@ class LogRequest:
             text = record.text
             if self._timestamps and begins:
                 text = record.timestamp.encode() + b" " + text
-            if self._left is not None:
-                text = text[: self._left]
-                self._left -= len(text)
             yield text
-            if self._left == 0:
-                return
 
 
 def evict(store: Store, ref: ResourceRef, request: Request) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-from tests.fake_kubernetes.admission.quota import Quota
 from tests.fake_kubernetes.api import access_reviews, deleting, discovery, pod_subresources, reading, watch, writing
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.errors import KubeError
@@ -13,17 +12,16 @@ from tests.fake_kubernetes.api.resource_ref import ResourceRef, parse_path
 from tests.fake_kubernetes.node.logs import LogSource
 from tests.fake_kubernetes.store.store import Store
 
-VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+VERBS = {"POST": "create", "PATCH": "patch"}
 
 
 class Api:
     """The API of a cluster."""
 
-    def __init__(self, store: Store, logs: LogSource, access: Access, quota: Quota) -> None:
+    def __init__(self, store: Store, logs: LogSource, access: Access) -> None:
         self._store = store
         self._logs = logs
         self._access = access
-        self._quota = quota
         self.version = dict(discovery.VERSION)
         self.bookmark_s = 60.0
 
@@ -54,11 +52,9 @@ class Api:
         raise _not_allowed()
 
     def _object(self, ref: ResourceRef, request: Request) -> Answer:
-        if ref.key == "resourcequotas" and request.method == "GET":
-            self._quota.refresh()
-        by_method = {"GET": reading.list_, "POST": writing.create, "DELETE": deleting.delete_collection}
+        by_method = {"GET": reading.list_, "POST": writing.create}
         if ref.name:
-            by_method = {"GET": reading.get, "PUT": writing.put, "PATCH": writing.patch, "DELETE": deleting.delete}
+            by_method = {"GET": reading.get, "PATCH": writing.patch, "DELETE": deleting.delete}
         if request.method not in by_method:
             raise _not_allowed()
         return by_method[request.method](self._store, ref, request)

@@ -1,20 +1,18 @@
-"""POST, PUT and PATCH of objects and of their status."""
+"""POST and PATCH of objects and of their status."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.fake_kubernetes.admission.immutable import check_update
-from tests.fake_kubernetes.admission.validation import check
 from tests.fake_kubernetes.api import decoding
-from tests.fake_kubernetes.api.errors import bad_request, conflict, invalid
+from tests.fake_kubernetes.api.errors import KubeError, bad_request, conflict, invalid
 from tests.fake_kubernetes.api.messages import Answer, Request
-from tests.fake_kubernetes.api.patch import patched
 from tests.fake_kubernetes.api.resource_ref import ResourceRef, with_kind
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.store import Store
-from tests.fake_kubernetes.store.trees import Tree
+from tests.fake_kubernetes.store.trees import Tree, merge_patched
 
+MERGE = "application/merge-patch+json"
 SYSTEM = {
     *("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "generateName"),
     *("deletionTimestamp", "deletionGracePeriodSeconds"),
@@ -72,31 +70,19 @@ def create(store: Store, ref: ResourceRef, request: Request) -> Answer:
     inside = obj.get("metadata", {}).get("namespace")
     if inside and ref.namespace and inside != ref.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    check(ref.kind, obj)
     obj.pop("status", None)
     made = store.create(ref.key, ref.home, obj, dry_run=is_dry(request))
     return Answer(201, with_kind(ref, made), headers)
 
 
-def put(store: Store, ref: ResourceRef, request: Request) -> Answer:
-    headers: dict[str, str] = {}
-    obj = _body(ref, request, headers)
-    name = obj.get("metadata", {}).get("name", "")
-    if name != ref.name:
-        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({ref.name})")
-    if ref.kind.custom and not obj["metadata"].get("resourceVersion"):
-        why = "Invalid value: 0: must be specified for an update"
-        raise invalid(ref.kind.qualified, name, [("metadata.resourceVersion", "FieldValueInvalid", why)])
-    return _written(store, ref, request, lambda old: obj, headers)
-
-
 def patch(store: Store, ref: ResourceRef, request: Request) -> Answer:
     headers: dict[str, str] = {}
-    changes, content_type = request.json(), request.headers.get("content-type", "")
+    changes = request.json()
+    if request.headers.get("content-type", "").partition(";")[0] != MERGE:
+        raise KubeError(415, f"this stand-in takes {MERGE} only")
 
     def new(old: Tree) -> Tree:
-        tree = patched(old, content_type, changes, custom=ref.kind.custom)
-        return _decoded(ref.kind, ref.version, tree, request, headers)
+        return _decoded(ref.kind, ref.version, merge_patched(old, changes), request, headers)
 
     return _written(store, ref, request, new, headers)
 
@@ -109,9 +95,6 @@ def _written(
         _check_record(ref, obj, new)
         of_status = ref.subresource == "status"
         new = _recorded(obj, new, status=of_status, apart="status" in ref.kind.subresources)
-        if not of_status:
-            check(ref.kind, new)
-            check_update(ref.kind, obj, new)
         obj.clear()
         obj.update(new)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
-from tests.fake_kubernetes.controllers.job_pods import OVER, owner_of, phase_of, pod_of
+from tests.fake_kubernetes.controllers.job_pods import owner_of, phase_of, pod_of
 from tests.fake_kubernetes.node.pod_status import set_condition
 from tests.fake_kubernetes.store.store import Store
-from tests.fake_kubernetes.store.trees import Tree, deep_copy, is_older, timestamp
+from tests.fake_kubernetes.store.trees import Tree, deep_copy, is_older
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ class CustomJobKind:
     # set_status(object, wanted children, existing children by name) sets the object's status in place
     set_status: Callable[[Tree, list[Child], dict[str, Tree]], None]
     labels: Callable[[Tree, Child], dict[str, str]] = lambda _obj, _child: {}
-    suspended: Callable[[Tree], bool] = lambda _obj: False
 
 
 class CustomJobs:
@@ -88,7 +86,7 @@ class CustomJobs:
         if "deletionTimestamp" in owner["metadata"]:
             return
         job_kind, meta, known = self._kinds[plural], owner["metadata"], self._children[uid]
-        wanted = [] if job_kind.suspended(owner) else list(job_kind.children(owner))
+        wanted = list(job_kind.children(owner))
         for child in wanted:
             if child.name not in known:
                 self._create(owner, job_kind, child)
@@ -132,22 +130,13 @@ def _ipu_children(job: Tree) -> Iterator[Child]:
 
 def _set_ipu_status(job: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
     phases = _phases(wanted, known)
-    if "Failed" in phases:
-        phase, message = "Failed", "Worker pod failed"
-    elif all(phase == "Succeeded" for phase in phases):
-        phase, message = "Completed", "All instances done"
-    else:
-        phase = "Running" if "Running" in phases else "Pending"
-        message = "All instances are running" if phase == "Running" else "Waiting for IPUs"
-    current = sum(phase not in OVER for phase in phases)
-    job["status"] |= {"phase": phase, "message": message, "current": current, "desired": len(wanted)}
+    phase = "Running" if "Running" in phases else "Pending"
+    if "Failed" in phases or all(each == "Succeeded" for each in phases):
+        phase = "Failed" if "Failed" in phases else "Completed"
+    job["status"] |= {"phase": phase, "message": f"All instances: {', '.join(phases)}"}
 
 
-IPU_JOB = CustomJobKind(
-    _ipu_children,
-    _set_ipu_status,
-    lambda job, child: {"graphcore.ai/ipujob-name": job["metadata"]["name"], "graphcore.ai/role": child.role},
-)
+IPU_JOB = CustomJobKind(_ipu_children, _set_ipu_status)
 
 
 def _torch_children(job: Tree) -> Iterator[Child]:
@@ -160,31 +149,16 @@ def _torch_children(job: Tree) -> Iterator[Child]:
 
 def _set_torch_status(job: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
     name, status, phases = job["metadata"]["name"], job["status"], _phases(wanted, known)
-    status.setdefault("startTime", timestamp())
-    statuses: dict[str, dict[str, Any]] = {}
-    for child, phase in zip(wanted, phases, strict=True):
-        count = {"Succeeded": "succeeded", "Failed": "failed"}.get(phase, "active")
-        of_role = statuses.setdefault(child.role.capitalize(), {})
-        of_role[count] = of_role.get(count, 0) + 1
-    status["replicaStatuses"] = statuses
-    set_condition(status, "Created", "True", "PyTorchJobCreated", f"PyTorchJob {name} is created.")
-    over = any(c["type"] in ("Succeeded", "Failed") for c in status["conditions"])
     masters = [phase for child, phase in zip(wanted, phases, strict=True) if child.role == "master"] or phases
-    if over:
+    set_condition(status, "Created", "True", "PyTorchJobCreated", f"PyTorchJob {name} is created.")
+    if any(each["type"] in ("Succeeded", "Failed") for each in status["conditions"]):
         return
     if "Failed" in phases:
-        _torch_end(status, "Failed", f"PyTorchJob {name} is failed because {phases.count('Failed')} replica(s) failed.")
-    elif masters and all(phase == "Succeeded" for phase in masters):
-        _torch_end(status, "Succeeded", f"PyTorchJob {name} is successfully completed.")
+        set_condition(status, "Failed", "True", "PyTorchJobFailed", f"PyTorchJob {name} is failed.")
+    elif all(phase == "Succeeded" for phase in masters):
+        set_condition(status, "Succeeded", "True", "PyTorchJobSucceeded", f"PyTorchJob {name} is completed.")
     elif "Running" in phases:
         set_condition(status, "Running", "True", "PyTorchJobRunning", f"PyTorchJob {name} is running.")
-
-
-def _torch_end(status: Tree, end: str, message: str) -> None:
-    if any(condition["type"] == "Running" for condition in status["conditions"]):
-        set_condition(status, "Running", "False", f"PyTorchJob{end}", message)
-    set_condition(status, end, "True", f"PyTorchJob{end}", message)
-    status["completionTime"] = timestamp()
 
 
 def _torch_labels(job: Tree, child: Child) -> dict[str, str]:
@@ -192,12 +166,7 @@ def _torch_labels(job: Tree, child: Child) -> dict[str, str]:
     return {f"training.kubeflow.org/{key}": value for key, value in labels.items()}
 
 
-PYTORCH_JOB = CustomJobKind(
-    _torch_children,
-    _set_torch_status,
-    _torch_labels,
-    lambda job: bool((job["spec"].get("runPolicy") or {}).get("suspend")),
-)
+PYTORCH_JOB = CustomJobKind(_torch_children, _set_torch_status, _torch_labels)
 
 
 def _job_set_children(jobset: Tree) -> Iterator[Child]:
@@ -208,21 +177,11 @@ def _job_set_children(jobset: Tree) -> Iterator[Child]:
 
 
 def _set_job_set_status(jobset: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
-    jobs = [known[child.name] for child in wanted if child.name in known]
-    ended = [_job_end(job) for job in jobs]
-    groups: dict[str, Tree] = {}
-    for child, end in zip(wanted, ended, strict=False):
-        count = {"Complete": "succeeded", "Failed": "failed"}.get(end, "active")
-        row = groups.setdefault(child.role, {"name": child.role, "active": 0, "failed": 0, "ready": 0, "succeeded": 0})
-        row[count] += 1
-    status = jobset["status"]
-    status["replicatedJobsStatus"] = list(groups.values())
+    ended = [_job_end(known[child.name]) for child in wanted if child.name in known]
     if "Failed" in ended:
-        status["terminalState"] = "Failed"
-        set_condition(status, "Failed", "True", "FailedJobs", "jobset failed due to one or more job failures")
-    elif wanted and len(ended) == len(wanted) and all(end == "Complete" for end in ended):
-        status["terminalState"] = "Completed"
-        set_condition(status, "Completed", "True", "AllJobsCompleted", "jobset completed successfully")
+        set_condition(jobset["status"], "Failed", "True", "FailedJobs", "jobset failed due to one or more job failures")
+    elif wanted and ended == ["Complete"] * len(wanted):
+        set_condition(jobset["status"], "Completed", "True", "AllJobsCompleted", "jobset completed successfully")
 
 
 def _job_end(job: Tree) -> str:
@@ -230,9 +189,4 @@ def _job_end(job: Tree) -> str:
     return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), "")
 
 
-JOB_SET = CustomJobKind(
-    _job_set_children,
-    _set_job_set_status,
-    lambda jobset, child: {"jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"]},
-    lambda jobset: bool(jobset["spec"].get("suspend")),
-)
+JOB_SET = CustomJobKind(_job_set_children, _set_job_set_status)

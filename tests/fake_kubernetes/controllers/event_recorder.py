@@ -51,19 +51,5 @@ class EventRecorder:
         return event | {"reportingComponent": self._source["component"], "reportingInstance": ""}
 
 
-class SchedulerEventRecorder(EventRecorder):
-    """The scheduler's events have one time and no count, and name their source in another field."""
-
-    def _new(self, obj: Tree, kind: str, reason: str, message: str, path: str) -> Tree:
-        event = super()._new(obj, kind, reason, message, path)
-        moment = event["firstTimestamp"].removesuffix("Z") + f".{time.time_ns() // 1000 % 10**6:06d}Z"
-        event |= {"firstTimestamp": None, "lastTimestamp": None, "eventTime": moment, "source": {}}
-        del event["count"]
-        return event | {"action": "Binding" if kind == "Normal" else "Scheduling", "reportingInstance": "scheduler-0"}
-
-
 def _again(event: Tree) -> None:
-    if "count" in event:
-        event |= {"count": event["count"] + 1, "lastTimestamp": timestamp()}
-    else:
-        event["series"] = {"count": event.get("series", {}).get("count", 1) + 1, "lastObservedTime": event["eventTime"]}
+    event |= {"count": event["count"] + 1, "lastTimestamp": timestamp()}

@@ -11,8 +11,7 @@ from tests.fake_kubernetes.store.quantities import quantity, requests_of
 from tests.fake_kubernetes.store.trees import Tree
 
 Amounts = dict[str, Fraction]
-HELPLESS = "Preemption is not helpful for scheduling"
-NO_VICTIMS = "No preemption victims found for incoming pod"
+UNHELPFUL = "Preemption is not helpful for scheduling"
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Amounts:
@@ -55,35 +54,19 @@ def exclusion_reason(pod: Tree, node: Tree) -> str:
     return "" if selected and _attracted(spec, labels, name) else "node(s) didn't match Pod's node affinity/selector"
 
 
-def preference(pod: Tree, node: Tree) -> int:
-    """Return how much a pod prefers a node, from preferredDuringSchedulingIgnoredDuringExecution."""
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    of_node = {"metadata.name": node["metadata"]["name"]}
-    labels = node["metadata"].get("labels", {})
-    return sum(
-        wish["weight"]
-        for wish in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
-        if all(_matches(one, labels) for one in wish["preference"].get("matchExpressions", []))
-        and all(_matches(one, of_node) for one in wish["preference"].get("matchFields", []))
-    )
-
-
 def insufficient(pod: Tree, free: Mapping[str, Fraction]) -> list[str]:
     wanted = sorted(pod_requests(pod["spec"]).items())
     return [f"Insufficient {name}" for name, amount in wanted if amount > free.get(name, Fraction())]
 
 
-def unschedulable_message(reasons: Sequence[Sequence[str]], helpful: Sequence[bool]) -> str:
-    """Return the whole message, from each node's reasons and whether preemption could help there."""
-    total = len(reasons)
+def unschedulable_message(reasons: Sequence[Sequence[str]]) -> str:
+    """Return the whole message, from each node's reasons."""
+    if not reasons:
+        return "no nodes available to schedule pods"
     counts = Counter(reason for each in reasons for reason in each)
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-    verdicts = Counter(NO_VICTIMS if each else HELPLESS for each in helpful)
-    preemption = ", ".join(sorted(f"{count} {verdict}" for verdict, count in verdicts.items()))
-    head = f"0/{total} nodes are available"
-    if not total:
-        return "no nodes available to schedule pods"
-    return f"{head}: {listed}. no new claims to deallocate, preemption: {head}: {preemption}."
+    head = f"0/{len(reasons)} nodes are available"
+    return f"{head}: {listed}. no new claims to deallocate, preemption: {head}: {len(reasons)} {UNHELPFUL}."
 
 
 def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:

@@ -8,7 +8,6 @@ from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 
 Where = tuple[str, str, str]  # plural, namespace, name
-FOREGROUND = "foregroundDeletion"
 
 
 class GarbageCollector:
@@ -38,7 +37,6 @@ class GarbageCollector:
             self._alive.pop(uid, None)
             for owner in owners:
                 self._owned.get(owner, set()).discard(uid)
-                self._release(owner)
             for dependent in self._owned.pop(uid, set()):
                 self._collect(dependent)
             return
@@ -47,10 +45,6 @@ class GarbageCollector:
             self._owned.setdefault(owner, set()).add(uid)
         if event == "ADDED" and owners and not any(self._exists(obj, owner) for owner in meta["ownerReferences"]):
             self._loop.after(0.0, lambda: self._collect(uid))
-        if "deletionTimestamp" in meta and FOREGROUND in meta.get("finalizers", []):
-            for dependent in list(self._owned.get(uid, ())):
-                self._collect(dependent)
-            self._release(uid)
 
     def _exists(self, obj: Tree, owner: Tree) -> bool:
         """Return whether an owner exists. This asks the store, because the owner's event may not have come yet."""
@@ -78,20 +72,4 @@ class GarbageCollector:
                 self._store.delete(*where, uid=uid)
         except KubeError as error:
             if error.code not in (404, 409):
-                raise
-
-    def _release(self, owner: str) -> None:
-        """Let an owner with foreground deletion go once it has no dependents."""
-        if self._owned.get(owner) or owner not in self._alive:
-            return
-
-        def release(obj: Tree) -> None:
-            finalizers = obj["metadata"].get("finalizers", [])
-            if "deletionTimestamp" in obj["metadata"] and FOREGROUND in finalizers:
-                finalizers.remove(FOREGROUND)
-
-        try:
-            self._store.change(*self._alive[owner], release)
-        except KubeError as error:
-            if error.code != 404:
                 raise

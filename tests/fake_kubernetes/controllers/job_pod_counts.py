@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.fake_kubernetes.controllers.job_pods import OVER, index_of, phase_of, ranges, ready, verdict
+from tests.fake_kubernetes.controllers.job_pods import OVER, index_of, phase_of, ranges, ready
 from tests.fake_kubernetes.store.trees import Tree, is_older
 
 
@@ -15,7 +15,6 @@ class PodCounts:
         self.pods: dict[str, Tree] = {}
         self.succeeded: dict[str, int | None] = {}  # uid -> index
         self.failed: set[str] = set()
-        self.fatal: tuple[str, str] | None = None  # (reason, message) of a pod failure policy that fails the Job
         self.last_failure = 0.0
 
     def take(self, job: Tree, event: str, pod: Tree) -> None:
@@ -36,20 +35,9 @@ class PodCounts:
         uid = pod["metadata"]["uid"]
         if uid in self.failed or uid in self.succeeded:
             return
-        action, why = verdict(job, pod)
-        if action == "FailJob":
-            self.fatal = ("PodFailurePolicy", why)
-        if action != "Ignore" and not job["spec"].get("suspend"):
+        if not job["spec"].get("suspend"):
             self.failed.add(uid)
             self.last_failure = time.monotonic()
-
-    def give_up(self, job: Tree, uid: str) -> bool:
-        """Count a pod that is being deleted as failed, though it still runs. Returns False for any other pod."""
-        pod = self.pods.get(uid)
-        if pod not in self.terminating or pod is None:
-            return False
-        self._fail(job, pod)
-        return True
 
     @property
     def active(self) -> list[Tree]:

@@ -1,9 +1,8 @@
-"""The pods of a Job: made from its template, and judged by its failure policy. Pure functions."""
+"""The pods of a Job, made from its template. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from tests.fake_kubernetes.store.trees import Tree, deep_copy
 
@@ -55,11 +54,6 @@ def ready(pod: Tree) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def restarts(pods: Iterable[Tree]) -> int:
-    statuses = (status for pod in pods for status in pod.get("status", {}).get("containerStatuses", []))
-    return sum(status["restartCount"] for status in statuses)
-
-
 def ranges(indices: Iterable[int]) -> str:
     """{0, 1, 2, 5} -> `0-2,5`; two in a row stay two."""
     runs: list[list[int]] = []
@@ -70,29 +64,3 @@ def ranges(indices: Iterable[int]) -> str:
             runs.append([index])
     parts = (f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
     return ",".join(parts)
-
-
-def verdict(job: Tree, pod: Tree) -> tuple[str, str]:
-    """Return (action, why) of the first rule of the podFailurePolicy that a failed pod matches, else Count."""
-    name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-    for number, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", [])):
-        tail = f"matching {rule['action']} rule at index {number}"
-        if "onExitCodes" in rule:
-            hit = _by_exit_code(rule["onExitCodes"], pod)
-            if hit:
-                return rule["action"], f"Container {hit[0]} for pod {name} failed with exit code {hit[1]} {tail}"
-        for wanted in rule.get("onPodConditions", []):
-            for condition in pod.get("status", {}).get("conditions", []):
-                if (condition["type"], condition["status"]) == (wanted["type"], wanted.get("status", "True")):
-                    return rule["action"], f"Pod {name} has condition {wanted['type']} {tail}"
-    return "Count", ""
-
-
-def _by_exit_code(rule: dict[str, Any], pod: Tree) -> tuple[str, int] | None:
-    status = pod.get("status", {})
-    for one in [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]:
-        code = one["state"].get("terminated", {}).get("exitCode", 0)
-        listed = (code in rule["values"]) == (rule["operator"] == "In")
-        if code and listed and rule.get("containerName") in (None, one["name"]):
-            return one["name"], code
-    return None

@@ -1,4 +1,4 @@
-"""The Job controller. It also deletes finished Jobs after their TTL."""
+"""The Job controller. It leaves finished Jobs, whatever their TTL is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
 from tests.fake_kubernetes.controllers.job_pod_counts import PodCounts, set_counts
-from tests.fake_kubernetes.controllers.job_pods import job_pod, restarts
+from tests.fake_kubernetes.controllers.job_pods import job_pod
 from tests.fake_kubernetes.node.pod_status import set_condition
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree, is_older, timestamp, unix
@@ -46,7 +46,6 @@ class JobController:
             uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o["kind"] == "Job"), "")
             if uid in self._jobs:
                 self._counts[uid].take(self._jobs[uid], event, obj)
-                self._watch_deletion(uid, obj)
         elif event == "DELETED":
             self._jobs.pop(uid, None)
         elif is_older(obj, self._jobs.get(uid)):
@@ -57,16 +56,6 @@ class JobController:
             self._counts.setdefault(uid, PodCounts())
             self._jobs[uid] = obj
         self._sync(uid)
-
-    def _watch_deletion(self, uid: str, pod: Tree) -> None:
-        """Count a pod that is being deleted as failed, unless it succeeds before the next check."""
-
-        def look() -> None:
-            if uid in self._jobs and self._counts[uid].give_up(self._jobs[uid], pod["metadata"]["uid"]):
-                self._sync(uid)
-
-        if "deletionTimestamp" in pod["metadata"]:
-            self._loop.after(self._timings.job_look_s, look)
 
     def _later(self, seconds: float, uid: str) -> None:
         self._loop.after(max(0.0, seconds), lambda: self._sync(uid))
@@ -100,7 +89,6 @@ class JobController:
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
         if _is(job, "Complete") or _is(job, "Failed"):
-            self._expire(job)
             return
         if "status" not in job:
             job = self._store.change(
@@ -152,14 +140,10 @@ class JobController:
         if failed:
             return "FailureTarget", "Failed", failed["reason"], failed["message"]
         over_limit = len(counts.failed) > spec.get("backoffLimit", 6)
-        if spec["template"]["spec"].get("restartPolicy") == "OnFailure":
-            count = restarts(counts.pods.values()) + len(counts.failed)
-            over_limit = count > 0 and count >= spec.get("backoffLimit", 6)
         started = unix(job["status"]["startTime"])
         overdue = time.time() - started >= spec.get("activeDeadlineSeconds", float("inf"))
-        for true, why in ((counts.fatal, counts.fatal), (over_limit, BACKOFF), (overdue, DEADLINE)):
-            if true and why:
-                return "FailureTarget", "Failed", *why
+        if over_limit or overdue:
+            return "FailureTarget", "Failed", *(BACKOFF if over_limit else DEADLINE)
         if self._reached(job, counts):
             return "SuccessCriteriaMet", "Complete", *REACHED
         return None
@@ -183,7 +167,6 @@ class JobController:
             self._tell(job, "Normal", "Completed", "Job completed")
         else:
             self._tell(job, "Warning", reason, message)
-        self._expire(job)
 
     def _conclude(self, status: Tree, counts: PodCounts, name: str, reason: str, message: str) -> None:
         set_condition(status, name, "True", reason, message, lastProbeTime=timestamp())
@@ -235,18 +218,6 @@ class JobController:
 
     def _write_counts(self, job: Tree, counts: PodCounts) -> None:
         self._write(job, lambda status: set_counts(status, counts))
-
-    def _expire(self, job: Tree) -> None:
-        """Delete the Job after its ttlSecondsAfterFinished."""
-        ttl, meta = job["spec"].get("ttlSecondsAfterFinished"), job["metadata"]
-        if ttl is None:
-            return
-        ended = next(c for c in job["status"]["conditions"] if c["type"] in ("Complete", "Failed"))
-        rest = unix(ended["lastTransitionTime"]) + ttl - time.time()
-        if rest > 0:
-            self._later(rest, meta["uid"])
-            return
-        self._store.delete("jobs", meta["namespace"], meta["name"], propagation="Foreground", uid=meta["uid"])
 
 
 def _condition(job: Tree, name: str) -> Tree | None:

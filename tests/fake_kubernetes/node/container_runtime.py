@@ -1,169 +1,220 @@
-"""The client of the container runtime: starts the runtime, requests containers, writes their logs."""
+"""Containers: processes of this machine, whose output goes to a log. One thread follows all of a cluster."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
 import selectors
-import socket
+import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-PATIENCE_S = 60.0
+from tests.fake_kubernetes.node.logs import LogFile
+
+MARK = "KUBE_CONTAINER"  # in the environment of all processes of a container
 TOGETHER_S = 0.002  # output within this time counts as simultaneous
 # containerd reads a container's two streams in two threads, so the order of two lines is open.
 # Here the later one comes first.
 ORDER, LAST = {"stderr": 0, "stdout": 1}, 2
+FAILED = "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+FAILED += "runc create failed: unable to start container process: "
+# Before a program that is to have a host name of its own. It stays the same process.
+AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
+NAMED = ("unshare", "--uts", *AS_ROOT, "sh", "-c", 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"')
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Log(Protocol):
-    """The log that gets a container's output."""
+@dataclass
+class Container:
+    """What a container is started with."""
 
-    def write(self, stream: str, data: bytes) -> None: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def rotate(self) -> None: ...
-
-    def close(self) -> None: ...
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    host_name: str = ""  # its own; else this machine's
+    id: str = field(default_factory=lambda: os.urandom(32).hex())
 
 
 @dataclass
-class _Open:
-    """A container that still runs, or whose output has not ended."""
-
-    log: Log
+class _Running:
+    process: subprocess.Popen[bytes]
+    log: LogFile
     tell: Tell
-    log_max: int
-    log_every_s: float
-    rotated_s: float
-    pipes: int = 2
-    last: dict[str, Any] | None = None
+    open: int = 3  # two streams, and the process itself
 
 
 class ContainerRuntime:
-    """All containers of a cluster. The first container waits until the runtime has started.
+    """All containers of a cluster. Each is a session of processes of this machine."""
 
-    If `isolated`, each container has its own Linux namespaces; else it is a plain process.
-    """
-
-    def __init__(self, folder: Path, *, plain: bool = False) -> None:
-        self._socket, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-S", str(Path(__file__).parent / "runtime"), *(["--plain"] if plain else [])]
-        self.errors = folder / "runtime.log"
-        with self.errors.open("wb") as errors, theirs:
-            self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=errors, stderr=errors, cwd="/")
-        self._open: dict[str, _Open] = {}
-        self._lock = threading.Lock()
-        self._ready = threading.Event()
-        self._partial = b""
-        self._isolated = False
+    def __init__(self) -> None:
+        self._running: dict[str, _Running] = {}
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._socket, selectors.EVENT_READ, (LAST, self._messages))
-        self._thread = threading.Thread(target=self._pump, name="containers", daemon=True)
+        self._wakes, self._wake = os.pipe()
+        self._selector.register(self._wakes, selectors.EVENT_READ, (LAST, lambda: os.read(self._wakes, 1 << 16)))
+        self._closed = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._follow, name="containers", daemon=True)
         self._thread.start()
 
-    @property
-    def isolated(self) -> bool:
-        """Wait until the runtime knows whether this machine permits namespaces."""
-        if not self._ready.wait(PATIENCE_S):
-            raise RuntimeError(f"the container runtime does not start: {self.errors.read_text()}")
-        return self._isolated
-
-    def run(self, spec: dict[str, Any], log: Log, tell: Tell, *, log_max: int = 0, log_every_s: float = 0.0) -> None:
+    def run(self, container: Container, log: LogFile, tell: Tell) -> None:
         """Start a container. Its messages go to `tell`, its output to `log`.
 
-        `tell` gets {"is": "running"} and later {"is": "ended", "code", "oom"}, or only {"is": "unstartable", "why"}.
-        The log is rotated at `log_max` bytes (0: never), but not within `log_every_s` of the last rotation.
+        `tell` gets {"is": "running"} and later {"is": "ended", "code"}, or only {"is": "unstartable", "why"}.
         """
-        pipes = [os.pipe() for _ in range(2)]
-        one = self._open[spec["id"]] = _Open(log, tell, log_max, log_every_s, time.monotonic())
-        for stream, (read, _) in zip(("stdout", "stderr"), pipes, strict=True):
-            reader = self._reader(spec["id"], one, stream, read)
-            self._selector.register(read, selectors.EVENT_READ, (ORDER[stream], reader))
-        self._send({"do": "run", **spec}, [write for _, write in pipes])
-        for _, write in pipes:
-            os.close(write)
+        try:
+            process = _started(container)
+        except OSError as error:
+            log.close()
+            tell({"is": "unstartable", "id": container.id, "t": time.time(), "why": _why(container, error)})
+            return
+        one = _Running(process, log, tell)
+        with self._lock:
+            self._running[container.id] = one
+        tell({"is": "running", "id": container.id, "t": time.time()})
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
+            self._watch(stream.fileno(), ORDER[name], self._reader(container.id, one, name, stream.fileno()))
+        exit_fd = os.pidfd_open(process.pid)
+        self._watch(exit_fd, LAST, lambda: self._exited(container.id, one, exit_fd))
+        os.write(self._wake, b".")
+
+    def _watch(self, fd: int, order: int, react: Callable[[], Any]) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, (order, react))
 
     def signal(self, container: str, number: int) -> None:
-        """Send a signal to the first process of a container. An ended container is no error."""
-        self._send({"do": "signal", "container": container, "number": int(number)})
+        """Send a signal to the first process of a container; SIGKILL goes to all. An ended one is no error.
 
-    def tmpfs(self, path: Path, size: int) -> None:
-        """Mount a file system in memory for later containers. `size` is in bytes, 0 means no limit."""
-        self._send({"do": "tmpfs", "path": str(path), "size": size})
+        That process has the number 1 there, so no signal ends it that it does not handle, but SIGKILL.
+        """
+        with self._lock, contextlib.suppress(KeyError, ProcessLookupError):
+            process = self._running[container].process
+            if process.returncode is not None:
+                return
+            if number == signal.SIGKILL:
+                os.killpg(process.pid, number)
+            elif _handles(process.pid, number):
+                os.kill(process.pid, number)
 
-    def unmount(self, path: Path) -> None:
-        self._send({"do": "unmount", "path": str(path)})
-
-    def _send(self, request: dict[str, Any], files: list[int] | None = None) -> None:
-        with self._lock, contextlib.suppress(OSError):  # the runtime is closed, and all containers have ended
-            if files:
-                socket.send_fds(self._socket, [b"\n"], files)
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
-
-    def _pump(self) -> None:
-        while self._selector.get_map():
+    def _follow(self) -> None:
+        while not self._closed or self._running:
             self._selector.select()
             time.sleep(TOGETHER_S)
             ready = [key for key, _ in self._selector.select(0)]
             for _order, react in sorted((key.data for key in ready), key=itemgetter(0)):
                 react()
 
-    def _messages(self) -> None:
-        data = self._socket.recv(1 << 16)
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            if message["is"] == "ready":
-                self._isolated = message["isolated"]
-                self._ready.set()
-            elif message["is"] == "running":
-                self._open[message["id"]].tell(message)
-            else:
-                self._open[message["id"]].last = message
-                self._finish_if_ended(message["id"])
-        if not data:
-            self._selector.unregister(self._socket)
-            self._ready.set()
-
-    def _reader(self, container: str, one: _Open, stream: str, fd: int) -> Callable[[], None]:
+    def _reader(self, container: str, one: _Running, stream: str, fd: int) -> Callable[[], None]:
         def read() -> None:
             data = os.read(fd, 1 << 16)
             one.log.write(stream, data)
-            now_s = time.monotonic()
-            if 0 < one.log_max < one.log.size and now_s - one.rotated_s >= one.log_every_s:
-                one.log.rotate()
-                one.rotated_s = now_s
             if not data:
                 self._selector.unregister(fd)
-                os.close(fd)
-                one.pipes -= 1
-                self._finish_if_ended(container)
+                self._closes(container, one)
 
         return read
 
-    def _finish_if_ended(self, container: str) -> None:
-        one = self._open[container]
-        if one.last is not None and not one.pipes:
-            one.log.close()
-            del self._open[container]
-            one.tell(one.last)
+    def _exited(self, container: str, one: _Running, exit_fd: int) -> None:
+        """What its first process has left behind ends with it."""
+        self._selector.unregister(exit_fd)
+        os.close(exit_fd)
+        with self._lock:
+            one.process.wait()
+        _kill_marked(_mark(container))
+        self._closes(container, one)
+
+    def _closes(self, container: str, one: _Running) -> None:
+        one.open -= 1
+        if one.open:
+            return
+        for stream in (one.process.stdout, one.process.stderr):
+            assert stream is not None
+            stream.close()
+        one.log.close()
+        with self._lock:
+            del self._running[container]
+        code = one.process.returncode
+        one.tell({"is": "ended", "id": container, "t": time.time(), "code": code if code >= 0 else 128 - code})
 
     def close(self) -> None:
         """End every process of every container, and wait for that."""
-        self._socket.shutdown(socket.SHUT_WR)
-        self._process.wait(PATIENCE_S)
-        self._thread.join(PATIENCE_S)
-        self._socket.close()
+        with self._lock:
+            left = list(self._running)
+        for container in left:
+            self.signal(container, signal.SIGKILL)
+        self._closed = True
+        os.write(self._wake, b".")
+        self._thread.join()
         self._selector.close()
+        for fd in (self._wakes, self._wake):
+            os.close(fd)
+
+
+def _started(container: Container) -> subprocess.Popen[bytes]:
+    Path(container.cwd).mkdir(parents=True, exist_ok=True)
+    name, _, value = _mark(container.id).partition("=")
+    argv, program = container.argv, _found(container.argv[0], container.env.get("PATH", ""))
+    if container.host_name:
+        argv, program = [*NAMED, container.host_name, program, *argv[1:]], None
+    return subprocess.Popen(
+        argv,
+        executable=program,
+        env={**container.env, name: value},
+        cwd=container.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def _found(name: str, path: str) -> str:
+    """The program's file. FileNotFoundError."""
+    if "/" in name:
+        return name
+    for folder in path.split(":"):
+        if os.access(candidate := Path(folder or ".") / name, os.X_OK) and candidate.is_file():
+            return str(candidate)
+    raise FileNotFoundError(errno.ENOENT, "executable file not found in $PATH")
+
+
+def _why(container: Container, error: OSError) -> str:
+    """In the words of the runtime."""
+    name, words = container.argv[0], (error.strerror or "").lower()
+    if words == "executable file not found in $path":
+        words = "executable file not found in $PATH"
+    elif isinstance(error, FileNotFoundError):
+        words = f"stat {name}: {words}"
+    return f'{FAILED}exec: "{name}": {words}: unknown'
+
+
+def _handles(pid: int, number: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def _mark(container: str) -> str:
+    return f"{MARK}={os.getpid()}/{container}"
+
+
+def _kill_marked(mark: str) -> None:
+    """Whatever they did to escape."""
+    found = True
+    while found:
+        found = False
+        for path in Path("/proc").iterdir():
+            with contextlib.suppress(ValueError, OSError):
+                if path.name.isdigit() and mark.encode() in (path / "environ").read_bytes():
+                    os.kill(int(path.name), signal.SIGKILL)
+                    found = True

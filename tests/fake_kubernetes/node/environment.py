@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fake_kubernetes.store.quantities import ceiling, requests_of
 from tests.fake_kubernetes.store.trees import Tree
 
 _NAMED = re.compile(r"\$(?:\$|\((?P<name>[^()]*)\))")
@@ -37,7 +36,7 @@ def environment(pod: Tree, container: Tree, get: Get) -> dict[str, str]:
         values |= _all_of(pod, source, get)
     for entry in container.get("env", []):
         if "valueFrom" in entry:
-            value = _referred(pod, container, entry["valueFrom"], get)
+            value = _referred(pod, entry["valueFrom"], get)
             if value is None:
                 continue
         else:
@@ -47,19 +46,16 @@ def environment(pod: Tree, container: Tree, get: Get) -> dict[str, str]:
 
 
 def _all_of(pod: Tree, source: Tree, get: Get) -> dict[str, str]:
-    prefix = source.get("prefix", "")
     for field, plural in (("secretRef", "secrets"), ("configMapRef", "configmaps")):
         if field in source:
             found = _object(pod, plural, source[field], get)
-            return {prefix + key: value.decode() for key, value in contents(found).items()} if found else {}
+            return {key: value.decode() for key, value in contents(found).items()} if found else {}
     return {}
 
 
-def _referred(pod: Tree, container: Tree, source: Tree, get: Get) -> str | None:
+def _referred(pod: Tree, source: Tree, get: Get) -> str | None:
     if "fieldRef" in source:
         return field_of(pod, source["fieldRef"]["fieldPath"])
-    if "resourceFieldRef" in source:
-        return resource_field(pod, container, source["resourceFieldRef"])
     for field, plural, kind in (("secretKeyRef", "secrets", "Secret"), ("configMapKeyRef", "configmaps", "ConfigMap")):
         if field in source:
             reference = source[field]
@@ -89,8 +85,7 @@ def missing(plural: str, name: str) -> str:
 def contents(obj: Tree) -> dict[str, bytes]:
     """Return the contents of a Secret or ConfigMap by key."""
     if obj["kind"] == "Secret":
-        plain = {key: value.encode() for key, value in (obj.get("stringData") or {}).items()}
-        return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()} | plain
+        return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()}
     text = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
     return text | {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
 
@@ -99,21 +94,7 @@ def field_of(pod: Tree, path: str) -> str:
     """Return a field of the pod for the downward API, "" if the pod does not have it yet."""
     if match := _BY_KEY.match(path):
         return str((pod["metadata"].get(match[1]) or {}).get(match[2], ""))
-    if path in ("metadata.labels", "metadata.annotations"):
-        entries = pod["metadata"].get(path.partition(".")[2]) or {}
-        return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
     value: Any = pod
     for word in path.split("."):
         value = value.get(word, {}) if isinstance(value, Mapping) else {}
     return str(value) if value != {} else ""
-
-
-def resource_field(pod: Tree, container: Tree, reference: Tree) -> str:
-    """Return limits.x or requests.x of a container in units of the divisor, rounded up; 0 if it has none."""
-    name = reference.get("containerName", container["name"])
-    every: Sequence[Tree] = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
-    chosen = next(each for each in every if each["name"] == name)
-    which, _, resource = reference["resource"].partition(".")
-    amounts = requests_of(chosen) if which == "requests" else (chosen.get("resources") or {}).get("limits", {})
-    divisor = ceiling(reference.get("divisor") or 1) or 1
-    return str(-(-ceiling(amounts.get(resource, 0)) // divisor))

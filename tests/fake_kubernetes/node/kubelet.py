@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
 from tests.fake_kubernetes.node.container_runtime import ContainerRuntime
-from tests.fake_kubernetes.node.hosts_files import HostsFiles
-from tests.fake_kubernetes.node.images import Images
 from tests.fake_kubernetes.node.logs import LogSource
 from tests.fake_kubernetes.node.pod_lifecycle import PodLifecycle
+from tests.fake_kubernetes.node.pod_names import PodNames
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 from tests.fake_kubernetes.timings import Timings
@@ -29,19 +27,11 @@ class SharedByNodes:
     folder: Path
     logs: LogSource
     runtime: ContainerRuntime
-    hosts_files: HostsFiles
-    images: Images
+    names: PodNames
+    images: dict[str, dict[str, str]]  # those that nodes have, with their environments
     timings: Timings
-    environment: dict[str, str]  # of every container: the address of the API server
-    log_max: int  # bytes at which a container's log is rotated
-    log_every_s: float  # shortest time between two rotations
+    environment: dict[str, str]  # of every container
     failures: list[BaseException]
-    addresses: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-
-    def address(self) -> str:
-        """Return an address for a new pod. This machine answers to all of 127/8, so pods can reach each other."""
-        number = next(self.addresses)
-        return f"127.77.{number // 250}.{number % 250 + 1}"
 
 
 class Kubelet:
@@ -51,7 +41,6 @@ class Kubelet:
         self.shared, self.name = shared, name
         self.recorder = EventRecorder(shared.store, "kubelet", name)
         self.lifecycles: dict[str, PodLifecycle] = {}  # by uid
-        self._checking_volumes = False
         self._loop = EventLoop(f"kubelet {name}", shared.store.subscribe("pods"), self._handle, shared.failures)
         self._loop.start()
 
@@ -102,17 +91,3 @@ class Kubelet:
         elif obj.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self.lifecycles[uid] = PodLifecycle(self, obj)
             self.lifecycles[uid].begin()
-
-    def watch_volumes(self) -> None:
-        """Check volume sizes regularly, as long as a pod needs that."""
-        if not self._checking_volumes:
-            self._checking_volumes = True
-            self.after(self.shared.timings.eviction_s, self._check_volumes)
-
-    def _check_volumes(self) -> None:
-        watched = [lifecycle for lifecycle in self.lifecycles.values() if lifecycle.limited and not lifecycle.over]
-        for lifecycle in watched:
-            lifecycle.check_volumes()
-        self._checking_volumes = False
-        if watched:
-            self.watch_volumes()

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.node.container_start import ContainerStart
 from tests.fake_kubernetes.node.pod_status import (
-    HAD_RUN,
     PodContainer,
     conditions,
     container_status,
     missing,
     phase_of,
-    qos,
 )
-from tests.fake_kubernetes.node.volumes import STORAGE, NotMounted, Volumes, limited, storage_limit
+from tests.fake_kubernetes.node.volumes import NotMounted, Volumes
 from tests.fake_kubernetes.store.trees import Tree, timestamp
 
 if TYPE_CHECKING:
@@ -42,19 +40,16 @@ class PodLifecycle:
         self.containers += [PodContainer(each) for each in spec["containers"]]
         for container in self.containers if spec.get("initContainers") else ():
             container.wait("PodInitializing")
-        self.volumes = Volumes(self.folder / "volumes", node.shared.folder / "claims", node.shared.runtime)
-        self.limited = limited(pod)
+        self.volumes = Volumes(self.folder / "volumes", node.shared.folder / "claims")
         self.policy = spec.get("restartPolicy", "Always")
         self.over = False
         self.stopping = False
         self._kill_at = float("inf")
         self._end_reason: Tree = {}
-        self._forgotten = False  # the node has lost its containers before it can see how they ended
         self._phase = "Pending"
         self._attempts = 0
         self._limit: int | None = None  # the activeDeadlineSeconds that has a timer
         self._began = time.time()
-        self._address = HOST_IP if spec.get("hostNetwork") else node.shared.address()
 
     def record_event(self, kind: str, reason: str, message: str, container: PodContainer | None = None) -> None:
         self.node.recorder.record(self.pod, kind, reason, message, container.name if container else "")
@@ -64,10 +59,8 @@ class PodLifecycle:
             self.handle_update(self.pod)
             return
         self.publish()
-        self.node.shared.hosts_files.serve(self.pod, self.folder / "names")
+        self.node.shared.names.add(self.pod)
         self._set_deadline()
-        if self.limited:
-            self.node.watch_volumes()
         self.advance()
 
     def publish(self) -> None:
@@ -86,14 +79,14 @@ class PodLifecycle:
         status["conditions"] = conditions(self.containers, self._phase, pod.get("status", {}).get("conditions", []))
         status |= self._end_reason if self.over else {}
         status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}]}
-        status |= {"podIP": self._address, "podIPs": [{"ip": self._address}], "startTime": timestamp(self._began)}
+        status |= {"podIP": HOST_IP, "podIPs": [{"ip": HOST_IP}], "startTime": timestamp(self._began)}
         initial = [container_status(container) for container in self.containers if container.initial]
         if initial:
             status["initContainerStatuses"] = initial
         status["containerStatuses"] = [
             container_status(container) for container in self.containers if not container.initial
         ]
-        pod["status"] = status | {"qosClass": qos(pod["spec"]), "resources": {}}
+        pod["status"] = status
 
     def handle_update(self, pod: Tree) -> None:
         """Handle a new version of the pod."""
@@ -161,28 +154,10 @@ class PodLifecycle:
 
     def _restart(self, container: PodContainer) -> None:
         """Restart a container: the first time at once, then after growing pauses."""
+        timings, ended = self.node.shared.timings, container.state
         container.crashes, container.busy = container.crashes + 1, True
-        timings = self.node.shared.timings
-        if container.crashes == 1:
-            self.node.after(timings.settle_s, lambda: self._again(container, container.state))
-        else:
-            self.node.after(timings.settle_s, lambda: self._back_off(container))
-
-    def _back_off(self, container: PodContainer) -> None:
-        if self.stopping or self.over:
-            return
-        meta, timings, ended = self.pod["metadata"], self.node.shared.timings, container.state
-        name = f"{meta['name']}_{meta['namespace']}({self.uid})"
-        pause = ("10s", "20s", "40s", "1m20s", "2m40s", "5m0s")[min(container.crashes - 2, 5)]
-        container.last = ended
-        container.wait("CrashLoopBackOff", f"back-off {pause} restarting failed container={container.name} pod={name}")
-        self.record_event(
-            "Warning", "BackOff", f"Back-off restarting failed container {container.name} in pod {name}", container
-        )
-        self.publish()
-        self.node.after(
-            timings.backoff(timings.crash_backoff_s, container.crashes - 1), lambda: self._again(container, ended)
-        )
+        pause_s = timings.backoff(timings.crash_backoff_s, container.crashes - 1) if container.crashes > 1 else 0.0
+        self.node.after(timings.settle_s + pause_s, lambda: self._again(container, ended))
 
     def _again(self, container: PodContainer, ended: Tree) -> None:
         if not (self.stopping or self.over):
@@ -201,21 +176,6 @@ class PodLifecycle:
         self.record_event("Normal", "DeadlineExceeded", OVERDUE)
         self._end_reason = {"reason": "DeadlineExceeded", "message": OVERDUE}
         self.stop(self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_S))
-
-    def check_volumes(self) -> None:
-        if self.stopping or self.over:
-            return
-        beyond = self.volumes.beyond_limit(self.pod)
-        if beyond:
-            self._forgotten = True
-            self.evict(f'Usage of EmptyDir volume "{beyond[0]}" exceeds the limit "{beyond[1]}". ')
-            return
-        written = self.volumes.used() + sum(
-            container.process.written() for container in self.containers if container.process
-        )
-        if written > storage_limit(self.pod):
-            limit = self.pod["spec"]["containers"][0]["resources"]["limits"][STORAGE]
-            self.evict(f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
 
     def evict(self, message: str) -> None:
         """End the pod at once, as an eviction by its node."""
@@ -253,9 +213,6 @@ class PodLifecycle:
             self.over = True
             phase = phase_of(self.containers, self.policy)
             self._phase = phase if phase in ("Succeeded", "Failed") and not self._end_reason else "Failed"
-            self.node.shared.hosts_files.forget(self.pod)
-            if self._forgotten:
-                self._forget_ends()
             self.publish()
             self._tidy()
             if self._end_reason:
@@ -264,15 +221,8 @@ class PodLifecycle:
         if "deletionTimestamp" in meta:
             self.node.shared.store.remove("pods", meta["namespace"], meta["name"], uid=self.uid)
 
-    def _forget_ends(self) -> None:
-        """For a moment they are as if they were to begin again."""
-        for container in self.containers:
-            if container.id:
-                container.wait("ContainerCreating")
-                container.id, container.restarts, container.last = "", container.restarts + 1, missing(HAD_RUN)
-
     def _miss_containers(self) -> None:
-        """Report containers that never started, or were lost, as not located."""
+        """Report containers that never started as not located."""
         waiting = [container for container in self.containers if "waiting" in container.state]
         for container in waiting:
             container.state = missing("The container could not be located when the pod was terminated")
@@ -283,9 +233,9 @@ class PodLifecycle:
         """Kill what still runs, because the object is gone."""
         self.stopping = self.over = True
         self._kill()
-        self.node.shared.hosts_files.forget(self.pod)
         self._tidy()
 
     def _tidy(self) -> None:
+        self.node.shared.names.remove(self.pod)
         self.volumes.tear_down()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tests.fake_kubernetes.node.container_start import ContainerProcess
 
 NEVER = "1970-01-01T00:00:00Z"
-HAD_RUN = "The container could not be located when the pod was deleted.  The container used to be Running"
 OF_POD = {"observedGeneration": 1, "lastProbeTime": None}  # further fields of a pod's conditions
 
 
@@ -61,17 +60,7 @@ def container_status(container: PodContainer) -> Tree:
     if container.id:
         status["containerID"] = container.id
     status["started"] = container.running
-    resources = {key: value for key, value in (container.spec.get("resources") or {}).items() if value}
-    limits = resources.get("limits", {})
-    requests = {**limits, **resources.get("requests", {})}
-    if requests and container.id:
-        status["allocatedResources"] = requests
-    if container.id:
-        status["resources"] = {**({"limits": limits} if limits else {}), **({"requests": requests} if requests else {})}
-    mounts = [
-        {"name": mount["name"], "mountPath": mount["mountPath"]} for mount in container.spec.get("volumeMounts", [])
-    ]
-    return status | ({"volumeMounts": mounts} if mounts else {})
+    return status
 
 
 def phase_of(containers: Sequence[PodContainer], policy: str) -> str:
@@ -89,19 +78,6 @@ def phase_of(containers: Sequence[PodContainer], policy: str) -> str:
     if all(container.exit_code == 0 for container in main):
         return "Succeeded"
     return "Failed" if policy == "Never" else "Running"
-
-
-def qos(spec: Tree) -> str:
-    limits, requests = [], []
-    for container in spec.get("containers", []):
-        resources = container.get("resources") or {}
-        of_limits = resources.get("limits") or {}
-        limits.append({name: of_limits.get(name) for name in ("cpu", "memory")})
-        asked = {**of_limits, **(resources.get("requests") or {})}
-        requests.append({name: asked.get(name) for name in ("cpu", "memory")})
-    if all(all(each.values()) for each in limits) and limits == requests:
-        return "Guaranteed"
-    return "Burstable" if any(any(each.values()) for each in (*limits, *requests)) else "BestEffort"
 
 
 def conditions(containers: Sequence[PodContainer], phase: str, old: Iterable[Tree]) -> list[Tree]:

@@ -1,10 +1,10 @@
-"""What a DELETE does to an object before it vanishes: grace period, finalizers, propagation."""
+"""What a DELETE does to an object before it vanishes: preconditions, grace period, finalizers."""
 
 from __future__ import annotations
 
 import time
 
-from tests.fake_kubernetes.api.errors import KubeError, bad_request, conflict
+from tests.fake_kubernetes.api.errors import KubeError, conflict
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.trees import Tree, timestamp, unix
 
@@ -23,11 +23,6 @@ def check_preconditions(kind: Kind, obj: Tree, uid: str | None, version: str | N
         raise conflict(kind.kind, meta["name"], why)
 
 
-def check_propagation(propagation: str) -> None:
-    if propagation not in {"Background", "Foreground", "Orphan"}:
-        raise bad_request(f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: "{propagation}"')
-
-
 def grace_of(plural: str, pod: Tree, asked_s: int | None) -> int:
     """Return the seconds that a running pod gets to end by itself; 0 for everything else."""
     if plural != "pods" or not pod.get("spec", {}).get("nodeName"):
@@ -39,13 +34,9 @@ def grace_of(plural: str, pod: Tree, asked_s: int | None) -> int:
     return max(0, asked_s)
 
 
-def mark(plural: str, obj: Tree, propagation: str, asked_s: int | None) -> None:
+def mark(plural: str, obj: Tree, asked_s: int | None) -> None:
     """Mark obj as being deleted. A second request can only shorten the grace period of the first."""
     meta, grace_s = obj["metadata"], grace_of(plural, obj, asked_s)
-    if propagation == "Foreground" and plural != "pods":
-        finalizers = meta.setdefault("finalizers", [])
-        if "foregroundDeletion" not in finalizers:
-            finalizers.append("foregroundDeletion")
     if "deletionTimestamp" in meta and meta.get("deletionGracePeriodSeconds", 0) <= grace_s:
         return
     set_grace(meta, grace_s)
@@ -70,14 +61,6 @@ def is_over(obj: Tree) -> bool:
     """Return whether neither a grace period nor a finalizer keeps the object."""
     meta = obj["metadata"]
     return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers")
-
-
-def disown(obj: Tree, owner_uid: str) -> None:
-    """Remove an owner from an object."""
-    left = [owner for owner in obj["metadata"].get("ownerReferences", []) if owner["uid"] != owner_uid]
-    obj["metadata"]["ownerReferences"] = left
-    if not left:
-        del obj["metadata"]["ownerReferences"]
 
 
 def being_deleted(namespace: str) -> KubeError:

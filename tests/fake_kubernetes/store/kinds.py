@@ -20,7 +20,6 @@ class Kind:
     subresources: tuple[str, ...] = ()  # "status", "log", …
     stored: bool = True  # False: it answers a POST and stores nothing, as a review does
     custom: bool = False  # defined by a CustomResourceDefinition
-    schema: dict[str, Any] | None = None  # openAPIV3Schema of a custom kind; None: every field is accepted and kept
     controller: Callable[..., Any] | None = None  # of a custom kind: what makes pods of its objects
 
     @property
@@ -44,7 +43,7 @@ class Kind:
     def verbs(self) -> list[str]:
         if not self.stored:
             return ["create"]
-        return ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+        return ["create", "delete", "get", "list", "patch", "watch"]
 
 
 def _review(kind: str, group: str, *, namespaced: bool = False) -> Kind:

@@ -26,11 +26,6 @@ def quantity(text: str | float) -> Fraction:
     return Fraction(number) * SUFFIXES[suffix]
 
 
-def ceiling(text: str | float) -> int:
-    """Return a quantity in whole units, rounded up."""
-    return -(-quantity(text) // 1)
-
-
 def requests_of(container: Mapping[str, Any]) -> dict[str, str]:
     """Return what a container requests; a limit counts as the request if there is none."""
     resources = container.get("resources") or {}
@@ -42,12 +37,4 @@ def canonical(text: str | float) -> str:
     value = quantity(text)
     if isinstance(text, str) and not text[-1].isdigit():
         return text
-    return str(value) if value.denominator == 1 else f"{-(-value * 1000 // 1)}m"
-
-
-def written(value: Fraction, like: str) -> str:
-    """Return a sum as text, in the unit of `like` if that is a power of 1024."""
-    suffix = next((suffix for suffix in ("Ki", "Mi", "Gi", "Ti") if like.endswith(suffix)), "")
-    if suffix and (value / SUFFIXES[suffix]).denominator == 1:
-        return f"{value / SUFFIXES[suffix]}{suffix}"
     return str(value) if value.denominator == 1 else f"{-(-value * 1000 // 1)}m"

@@ -86,6 +86,9 @@ class Store:
         with self.lock:
             return deep_copy(self._at((plural, namespace, name)))  # type: ignore[no-any-return]
 
+    def exists(self, plural: str, namespace: str, name: str) -> bool:
+        return (plural, namespace, name) in self._objects
+
     def _at(self, key: Key) -> Tree:
         if key not in self._objects:
             raise not_found(self.kinds[key[0]].resource, key[2])
@@ -135,7 +138,6 @@ class Store:
         namespace: str,
         name: str,
         *,
-        propagation: str = "Background",
         grace_s: int | None = None,
         uid: str | None = None,
         version: str | None = None,
@@ -143,21 +145,12 @@ class Store:
         """Delete an object, or mark it as being deleted, and return it. Raises KubeError NotFound or Conflict.
 
         A pod on a node stays, marked with deletionTimestamp, until remove(); `grace_s=0` removes it at once.
-        Finalizers keep an object. Foreground adds one, Orphan takes the owner away from dependents, and with
-        Background the garbage collector removes dependents.
+        Finalizers keep an object. The garbage collector removes what it owns.
         """
-        deletion.check_propagation(propagation)
         with self.lock:
             obj = self._at((plural, namespace, name))
             deletion.check_preconditions(self.kinds[plural], obj, uid, version)
-            if propagation == "Orphan":
-                self._orphan(obj["metadata"]["uid"])
-            return self.change(plural, namespace, name, lambda new: deletion.mark(plural, new, propagation, grace_s))
-
-    def _orphan(self, uid: str) -> None:
-        for (plural, namespace, name), obj in list(self._objects.items()):
-            if any(owner["uid"] == uid for owner in obj["metadata"].get("ownerReferences", [])):
-                self.change(plural, namespace, name, lambda new: deletion.disown(new, uid))
+            return self.change(plural, namespace, name, lambda new: deletion.mark(plural, new, grace_s))
 
     def remove(self, plural: str, namespace: str, name: str, uid: str | None = None) -> None:
         """End the grace period of a deletion: the object vanishes as soon as it has no finalizers.

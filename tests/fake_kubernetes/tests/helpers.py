@@ -83,12 +83,6 @@ def log_bytes(kube: Kube, name: str, box: str = "c", restart: int = 0) -> bytes:
     return b"".join(record.text for record in log.records(follow=False) if record) if log else b""
 
 
-def wait_for_output(kube: Kube, name: str, words: str) -> None:
-    """Until a container has written that; its command is at work then, and its traps are set."""
-    wait_until_running(kube, name)
-    kube.until(lambda: words in log_text(kube, name))
-
-
 def events(kube: Kube, name: str) -> list[tuple[str, str, str]]:
     """(type, reason, message) of an object's events."""
     found = kube.store.list("events", "default", fields=f"involvedObject.name={name}")[0]
