@@ -57,6 +57,7 @@ def test_benchmarks_import_nothing_of_ours_and_stay_short(path):
     assert not re.search(r"\bif .*platform", path.read_text())
 
 
+@pytest.mark.slow
 def test_only_the_harness_imports_pytest():
     assert [
         path

@@ -61,6 +61,7 @@ def cost(folder: Path, jobs: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("threads", [True, False])
 @pytest.mark.parametrize("jobs", [1, 30])
+@pytest.mark.slow
 def test_one_query_a_look_however_many_jobs(tmp_path: Path, jobs: int, threads: bool) -> None:
     session = Session(tmp_path, PLATFORMS, MAX_RUNNING, threads)
     runner = session.run(jobs)

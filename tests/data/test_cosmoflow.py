@@ -120,6 +120,7 @@ def test_what_a_set_says_of_itself(folder):
     assert opened(folder, reader=SLOW).warnings == (SLOW.warnings if suffix == "tfrecord" else data.warnings)
 
 
+@pytest.mark.slow
 def test_many_threads_read_at_once(folder):
     data = opened(folder)
 

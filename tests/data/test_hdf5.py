@@ -172,6 +172,7 @@ def test_only_the_newest_layouts_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("stored", ["contiguous", "gzip", "times"])
+@pytest.mark.slow
 def test_eight_threads_at_once(tmp_path, stored):
     paths = [str(save(tmp_path / f"{number}.h5", values(number), **STORED[stored])) for number in range(8)]
     batch, wrong = torch.zeros((8, *SHAPE)), []

@@ -102,6 +102,7 @@ def test_batches_of_several_lengths_keep_theirs(tmp_path: Path) -> None:
 
 @LOADERS
 @pytest.mark.parametrize("workers", [0, 1, 4, *(pytest.param(number, marks=at_night) for number in (2, 8, 15))])
+@pytest.mark.slow
 def test_few_batches_wait_for_a_consumer_that_stands_still(tmp_path: Path, make: object, workers: int) -> None:
     """As in a slow first step: what is read then is consumed later, faster than the workers read."""
     data, local_batch = Counted(tmp_path), 16
@@ -114,6 +115,7 @@ def test_few_batches_wait_for_a_consumer_that_stands_still(tmp_path: Path, make:
 
 
 @LOADERS
+@pytest.mark.slow
 def test_every_worker_has_a_sample_where_a_batch_has_fewer(tmp_path: Path, make: object) -> None:
     data, local_batch, workers = Counted(tmp_path), 2, 15
     batches = iter(make(data, in_order(local_batch, 100), local_batch, workers))  # type: ignore[operator]
@@ -140,6 +142,7 @@ def test_the_processes_end_with_the_iterator(tmp_path: Path) -> None:
     assert set(multiprocessing.active_children()) <= before
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_said(tmp_path: Path) -> None:
     batches = iter(process_loader(Killed(tmp_path), in_order(4, 100), 4, 2))
     with pytest.raises(CommandError, match=r"1 of 2 loader processes ended, killed: .* out of memory"):

@@ -53,6 +53,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(folder, tmp_path):
     assert len(set(digests(folder).values())) == 7, "no two are the same"
 
 
+@pytest.mark.slow
 def test_others_read_it(folder):
     for index in range(6):
         x, y = sample(3, index, SMALL)
@@ -156,6 +157,7 @@ def test_samples_differ_and_depend_on_seed_and_index_only():
         assert not np.array_equal(other[1], y)
 
 
+@pytest.mark.slow
 def test_contrast_grows_with_time_on_large_scales(smoke):
     """As gravity has it: the variance falls from redshift to redshift, and far cells still know of each other."""
     x = np.log1p(smoke[0].astype(np.float32))

@@ -87,6 +87,7 @@ def test_no_two_samples_are_the_same_and_another_seed_gives_others(folder, tmp_p
 
 
 @pytest.mark.parametrize("size", ["smoke", pytest.param("quick", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_file_holds_the_sample_and_is_as_the_real_one(size, folder, true_size):
     path = {"smoke": folder, "quick": true_size}[size] / file_name(0)
     data, labels, relaxed = content(path)

@@ -58,6 +58,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(folder, tmp_path):
     assert steps == [(done, SAMPLES_HERE) for done in range(1, SAMPLES_HERE + 1)]
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_pictures(folder, tmp_path):
     write(tmp_path / "set", seed=1)
     assert not set(digests(tmp_path / "set").values()) & set(digests(folder).values())
@@ -107,6 +108,7 @@ def test_everybody_may_read_what_the_umask_allows(folder, tmp_path):
     assert next((tmp_path / "set").rglob("*.JPEG")).stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.slow
 def test_the_class_shows(folder):
     """The nearest mean colour already names the class of most pictures, also of those it was not taken from."""
     data = open_folder(str(folder), image_size=64, augment=True, seed=0)

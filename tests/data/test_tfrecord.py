@@ -82,6 +82,7 @@ def test_checksums_are_those_of_the_standard(name):
     assert {data: extend(0, data) for data in VECTORS} == VECTORS
 
 
+@pytest.mark.slow
 def test_both_checksums_agree_on_any_length_and_in_pieces():
     rng = random.Random(0)
     lengths = [*range(300), 4095, 16384, 16385, 32771, *(rng.randrange(1 << 18) for _ in range(40))]
@@ -292,6 +293,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.slow
 def test_whatever_has_a_good_checksum_is_read_as_protobuf_reads_it_or_refused(tmp_path):
     rng = random.Random(0)
     base = [
@@ -311,6 +313,7 @@ def test_whatever_has_a_good_checksum_is_read_as_protobuf_reads_it_or_refused(tm
     assert same > 70
 
 
+@pytest.mark.slow
 def test_nothing_is_allocated_because_a_file_says_so(tmp_path, reader):
     """Neither for a length that cannot be, nor for megabytes of zeros that a few bytes decompress to."""
     length = struct.pack("<Q", 1 << 60)

@@ -108,6 +108,7 @@ def same(batches, others) -> bool:
 
 @pytest.mark.parametrize("workers", [0, 1, 3, 7])
 @pytest.mark.parametrize("local_batch", [1, 4])
+@pytest.mark.slow
 def test_the_batches_are_those_of_torchs_loader(tmp_path, workers, local_batch):
     data = Late(tmp_path)
     sampler = StepSampler(SAMPLES, local_batch=local_batch, rank=0, world=1, accumulation=1, seed=3)

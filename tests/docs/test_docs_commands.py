@@ -47,6 +47,7 @@ def test_blocks_of_a_page_can_be_read(page: Path) -> None:
 
 
 @by_page
+@pytest.mark.slow
 def test_commands_that_read_the_history_run(page: Path, centre: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(centre)
     wrong = []
@@ -61,6 +62,7 @@ def test_commands_that_read_the_history_run(page: Path, centre: Path, monkeypatc
 
 
 @by_page
+@pytest.mark.slow
 def test_the_pandas_snippets_of_a_page_run(page: Path, centre: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snippets = [block for block in _of(page) if block.language == "python" and "pandas" in block.text]
     if not snippets:

@@ -153,6 +153,7 @@ def test_without_a_launcher_several_nodes_are_refused_and_other_jobs_are_shown(t
         ("benchmark='resnet50', launcher='srun'", "launcher is for command=*the platform's file*"),
     ],
 )
+@pytest.mark.slow
 def test_a_launcher_that_cannot_be(project: Project, mark: str, said: str) -> None:
     project.write("test_it.py", f"import pytest\n@pytest.mark.workload({mark})\ndef test_it(run): pass\n")
     project.pytest().stdout.fnmatch_lines([f"*workload: *{said}"])

@@ -84,6 +84,7 @@ def test_a_session_that_runs_no_test_is_refused(project: Project, option: str) -
     )
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_exist_is_refused_before_the_jobs(project: Project) -> None:
     project.job_test()
     result = project.pytest("--report=no/such folder/page.html")

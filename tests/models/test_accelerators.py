@@ -144,6 +144,7 @@ def test_no_bound_for_an_unknown_processor(tmp_path: Path) -> None:
     assert cpu_bound("fp32", str(tmp_path / "nowhere")) is None
 
 
+@pytest.mark.slow
 def test_a_kernel_is_timed_without_what_else_runs_on_its_core() -> None:
     def compute() -> None:
         begin_s = time.thread_time()

@@ -96,6 +96,7 @@ def test_the_range_of_its_answers(net: cosmoflow.CosmoFlow) -> None:
     assert torch.allclose(answers, torch.tensor(1.2))
 
 
+@pytest.mark.slow
 def test_dropout_is_for_training_only_and_drawn_from_torch(net: cosmoflow.CosmoFlow) -> None:
     def answer(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
@@ -122,6 +123,7 @@ needs_bf16 = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bf16)])
+@pytest.mark.slow
 def test_channels_last_stays_so(net: cosmoflow.CosmoFlow, dtype: torch.dtype) -> None:
     """And bf16: no copy to another layout or dtype is hidden between the convolutions."""
     seen: list[torch.Tensor] = []
@@ -156,6 +158,7 @@ AT_NIGHT = pytest.mark.nightly("models/benchmarks/cosmoflow.py")
         pytest.param(SMOKE, True, marks=AT_NIGHT),
     ],
 )
+@pytest.mark.slow
 def test_gradients_in_bf16_are_those_in_fp32(shape: tuple[int, ...], channels_last: bool) -> None:
     """Of each convolution, for the very numbers that it was given: cubes that are two voxels deep are the hard ones."""
     torch.manual_seed(0)
@@ -188,6 +191,7 @@ def test_flop_of_a_sample_at_128() -> None:
 
 
 @pytest.mark.parametrize("shape", [SMOKE, (32, 64, 32)])
+@pytest.mark.slow
 def test_flop_as_torch_counts_them(shape: tuple[int, ...]) -> None:
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         answers = cosmoflow.build("mlperf", shape)(torch.zeros(2, 4, *shape))

@@ -56,6 +56,7 @@ def test_rates_that_are_no_polynomials_are_refused() -> None:
         stretches_of(rate, 1_000)
 
 
+@pytest.mark.slow
 def test_the_package_has_the_optimiser_of_a_benchmark_or_refuses_it() -> None:
     weights = [torch.nn.Parameter(torch.ones(2))]
     with importable(CEREBRAS):

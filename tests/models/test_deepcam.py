@@ -48,6 +48,7 @@ def convolutions(net: nn.Module) -> list[nn.Module]:
 # --- the net ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_number_of_parameters_and_layers(built: deeplab.DeepLab) -> None:
     assert sum(p.numel() for p in built.parameters()) == 56_454_720
     depthwise = [module for module in convolutions(built) if module.groups > 1]
@@ -86,6 +87,7 @@ def test_ends_of_the_blocks(built: deeplab.DeepLab) -> None:
 
 
 @pytest.mark.parametrize(("batch", "shape"), [(2, SMOKE), (1, (32, 48)), (1, (16, 32)), (3, (64, 16))])
+@pytest.mark.slow
 def test_logits_are_as_large_as_the_sample(net: deeplab.DeepLab, batch: int, shape: tuple[int, int]) -> None:
     logits = net(normalised(batch, shape))
     assert logits.shape == (batch, 3, *shape)
@@ -140,6 +142,7 @@ def test_flop_of_a_sample_of_768_by_1152() -> None:
 
 
 @pytest.mark.parametrize("shape", [SMOKE, (32, 48)])
+@pytest.mark.slow
 def test_flop_counted_layer_by_layer(net: deeplab.DeepLab, shape: tuple[int, int]) -> None:
     """What each convolution has for each number it makes, and each deconvolution for each it is given."""
     counts: list[float] = []

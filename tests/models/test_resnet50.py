@@ -50,6 +50,7 @@ def test_names_shapes_and_number_of_parameters(variant: str, stem: int, paramete
     assert sum(p.numel() for p in net.parameters()) == parameters
 
 
+@pytest.mark.slow
 def test_the_stride_is_in_the_3x3(net: resnet50.ResNet50) -> None:
     first = net.layer2[0]
     assert (first.conv1.stride, first.conv2.stride, first.downsample[0].stride) == ((1, 1), (2, 2), (2, 2))
@@ -92,6 +93,7 @@ def test_flop_of_a_sample_at_224(variant: str, forward: float, training: float) 
     ("variant", "side"),
     [pytest.param("v1.5", 64, marks=pytest.mark.slow), ("v1.5", 43), pytest.param("epcc", 32, marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_flop_as_torch_counts_them(variant: str, side: int) -> None:
     """torch's counter is right for convolutions that are not grouped."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter:

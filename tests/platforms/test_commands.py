@@ -208,6 +208,7 @@ def test_a_job_that_was_never_submitted_is_ended(runs: Path, capsys: pytest.Capt
     assert ": cancelled: it was never submitted\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_job_that_cancel_could_not_end_is_not_begun_again(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +266,7 @@ def test_a_run_that_is_gone_on_with_meanwhile_has_not_ended(
 
 @needs_root
 @pytest.mark.parametrize("closed", ["it", "it/sessions", "it/sessions/*.jsonl"])
+@pytest.mark.slow
 def test_a_run_that_may_not_be_read_is_not_taken_for_none(runs: Path, closed: str) -> None:
     make(runs, "it", PENDING)
     to_nobody(runs)

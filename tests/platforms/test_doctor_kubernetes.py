@@ -286,6 +286,7 @@ def test_the_sites_rules(kube: Kube, site: Path, capsys: pytest.CaptureFixture[s
     assert "nvidia.com/gpu" in printed
 
 
+@pytest.mark.slow
 def test_several_nodes_and_a_claim_of_one(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     claim(kube, "own", mode="ReadWriteOnce")
     write(site, {"volumes": [{"mount": "/data", "pvc": "own"}]}, layouts={"default": ["2x2"]})
@@ -301,6 +302,7 @@ def test_several_nodes_and_a_claim_of_one(kube: Kube, site: Path, capsys: pytest
     assert "not allowed: patch services." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_only_said(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kube.store.change("persistentvolumeclaims", "default", "sets", lambda it: it.update(status={"phase": "Pending"}))
     new = {"mount": "/new", "pvc": "new", "size": "1Gi"}

@@ -450,6 +450,7 @@ def step(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", [FIRST_KIND, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHER_KINDS)])
+@pytest.mark.slow
 def test_a_fault_of_the_scheduler(tmp_path: Path, kind: str, method: str, step: int) -> None:
     calls = calls_of(tmp_path, kind, method)
     names = [name for name, _ in strikes(method, Clock())]

@@ -435,6 +435,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_tls_errors_name_their_cause(certificate: Path, client: Callable[..., Client]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -545,6 +546,7 @@ def test_retry_after_is_obeyed(client: Callable[..., Client], clock: Clock) -> N
     assert len(api.asked) == 3
 
 
+@pytest.mark.slow
 def test_retries_end_after_their_limit(client: Callable[..., Client], clock: Clock) -> None:
     with serving(refused(500, "etcdserver: no leader")) as api:
         with pytest.raises(AwayError, match="cluster here, namespace default: etcdserver: no leader"):
@@ -578,6 +580,7 @@ QUOTA_IS_WRITTEN = 'Operation cannot be fulfilled on resourcequotas "q": the obj
 
 
 @pytest.mark.parametrize("fault", [refused(429, after=1), (429, b"later", {}), refused(409, QUOTA_IS_WRITTEN)])
+@pytest.mark.slow
 def test_a_create_is_retried_if_it_surely_made_nothing(
     client: Callable[..., Client], clock: Clock, fault: Answer
 ) -> None:
@@ -665,6 +668,7 @@ def page(names: str, version: str, more: str = "") -> Answer:
     return ok({"kind": "PodList", "metadata": metadata, "items": [{"metadata": {"name": name}} for name in names]})
 
 
+@pytest.mark.slow
 def test_a_list_follows_all_pages(client: Callable[..., Client]) -> None:
     with serving(page("ab", "7", "next/+="), refused(410, "too old"), page("ab", "9", "n"), page("c", "9")) as api:
         items, version = client(api).list(PODS, labels="a in (b,c)", fields="x=y")
@@ -795,6 +799,7 @@ def test_a_broken_watch_raises_and_is_not_retried(
         assert (len(api.asked), clock.slept) == (1, [])
 
 
+@pytest.mark.slow
 def test_a_silent_watch_times_out(client: Callable[..., Client]) -> None:
     over = threading.Event()
     with serving(lambda handler: handler.stream(event("ADDED", **POD), hang=over)) as api:
@@ -805,6 +810,7 @@ def test_a_silent_watch_times_out(client: Callable[..., Client]) -> None:
         over.set()
 
 
+@pytest.mark.slow
 def test_a_stream_lives_longer_than_a_connection_may_take(
     client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:

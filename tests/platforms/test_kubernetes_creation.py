@@ -149,6 +149,7 @@ QUOTA = (
 )
 
 
+@pytest.mark.slow
 def test_a_quota_conflict_is_retried(kube: Kube, tmp_path: Path) -> None:
     """Nothing was made, and the next time something may be (kubernetes#67761)."""
     kube.fault("POST", "/(services|jobs)$", 2, code=409, message=QUOTA)
@@ -196,6 +197,7 @@ def test_a_refused_job_keeps_objects_of_another_submitter(kube: Kube, tmp_path: 
 
 @pytest.mark.parametrize(("kinds", "code"), [("services|secrets", 403), ("services|secrets", 422), ("secrets", 500)])
 @pytest.mark.parametrize("ends", ["cancel", "clean"])
+@pytest.mark.slow
 def test_objects_without_an_owner_reference_are_deleted_with_their_job(
     kube: Kube, tmp_path: Path, kinds: str, code: int, ends: str
 ) -> None:

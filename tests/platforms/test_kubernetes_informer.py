@@ -238,6 +238,7 @@ def frozen(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize("fault", [nothing, cut, unanswered, restarted, shut_down, compacted, renewed, frozen])
+@pytest.mark.slow
 def test_no_change_is_lost_whatever_breaks(
     seen: Seen, fault: Callable[[Kube], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +265,7 @@ def test_no_change_is_lost_whatever_breaks(
         assert time.monotonic() < end
 
 
+@pytest.mark.slow
 def test_look_fails_while_the_server_is_away_and_works_again_afterwards(seen: Seen) -> None:
     pod(seen.kube, "p")
     seen.look()
@@ -336,6 +338,7 @@ def test_an_idle_watch_ends(seen: Seen, clock: Clock) -> None:
     assert seen.asked().count("watch") == 2
 
 
+@pytest.mark.slow
 def test_simultaneous_looks_share_a_list(seen: Seen) -> None:
     pod(seen.kube, "p")
     seen.look()

@@ -278,6 +278,7 @@ def test_the_log_file_has_exactly_the_containers_bytes(tmp_path: Path, words: by
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_no_byte_is_lost_wherever_streams_are_cut(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     node = Node(cut=random_cuts(random.Random(seed), chance.choice([500, 2000, 50_000])))  # it draws in another thread
@@ -473,6 +474,7 @@ def test_rotation_between_two_streams_is_reported_and_doubles_nothing(tmp_path: 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told at once", "told late"])
 @pytest.mark.parametrize("cuts", [0, 3])
+@pytest.mark.slow
 def test_logs_of_all_starts_follow_each_other(tmp_path: Path, cuts: int, told: bool) -> None:
     """A stream may be of the next start before the pod says that there is one."""
     node = Node(policy="OnFailure", cut=lambda number: (70 * (number + 1) if number < cuts else None, False))
@@ -494,6 +496,7 @@ def test_logs_of_all_starts_follow_each_other(tmp_path: Path, cuts: int, told: b
     assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == node.said
 
 
+@pytest.mark.slow
 def test_a_start_that_the_pod_status_does_not_show_yet_is_logged(tmp_path: Path) -> None:
     """The first stream is of the second start already, and it would be taken for the first."""
     node = Node(policy="OnFailure")
@@ -521,6 +524,7 @@ def finish_restartable(log: JobLog, node: Node) -> None:
     until(lambda: log.follow([node.pod()]) or not missing(log) or len(missing(log)) == len(log.lost))
 
 
+@pytest.mark.slow
 def test_starts_between_two_polls_are_reported_as_missing(tmp_path: Path) -> None:
     node = Node(policy="Always")
     with following(node, tmp_path) as log:
@@ -601,6 +605,7 @@ def test_a_log_is_not_settled_while_the_kubelet_is_away(tmp_path: Path) -> None:
         (403, 'pods "p" is forbidden: cannot get resource "pods/log"', False),
     ],
 )
+@pytest.mark.slow
 def test_a_lost_end_of_a_log_is_reported(tmp_path: Path, status: int, message: str, running: bool) -> None:
     node = Node()
     node.say(NOON, b"one")
@@ -642,6 +647,7 @@ def test_a_pod_that_goes_with_its_last_line(tmp_path: Path, told: str, newline: 
 
 @pytest.mark.parametrize("times", [1, 2, 8])
 @pytest.mark.parametrize("silent", [True, False])
+@pytest.mark.slow
 def test_a_pod_whose_log_its_kubelet_has_lost_before_it_goes(tmp_path: Path, silent: bool, times: int) -> None:
     """The container is gone, the pod is not yet, and its end is not known yet."""
     node = Node()
@@ -708,6 +714,7 @@ def test_a_pod_that_goes_before_its_last_line_was_read(tmp_path: Path, after: in
         assert missing(log) == log.lost == (f"container c of pod p: the end of its log is lost: {GONE.message}",)
 
 
+@pytest.mark.slow
 def test_not_started_yet_is_no_end(tmp_path: Path) -> None:
     node = Node()
     node.trouble = [ApiError(400, 'container "c" in pod "p" is waiting to start: ContainerCreating')] * 6
@@ -767,6 +774,7 @@ def test_a_mistake_of_ours_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["log", "logs/p.log"])
+@pytest.mark.slow
 def test_what_cannot_be_written_is_written_later(tmp_path: Path, name: str) -> None:
     node = Node()
     node.say(NOON, b"one")
@@ -783,6 +791,7 @@ def test_what_cannot_be_written_is_written_later(tmp_path: Path, name: str) -> N
     assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == b"one\n"
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
     """What was written in part is written anew, at its place."""
     node = Node()
@@ -966,6 +975,7 @@ def test_a_hundred_logs_with_cut_streams_need_few_requests(tmp_path: Path, kube:
 
 
 @pytest.mark.parametrize("graceful", [True, False])
+@pytest.mark.slow
 def test_logs_are_whole_after_the_api_server_restarts(
     tmp_path: Path, kube: Kube, client: Client, graceful: bool
 ) -> None:
@@ -986,6 +996,7 @@ def test_logs_are_whole_after_the_api_server_restarts(
 
 
 @pytest.mark.parametrize("code", [429, 500])
+@pytest.mark.slow
 def test_logs_are_whole_after_error_answers(tmp_path: Path, kube: Kube, client: Client, code: int) -> None:
     pods = Pods(kube, 1)
     pods.say("p0", b"one\ntwo")
@@ -998,6 +1009,7 @@ def test_logs_are_whole_after_error_answers(tmp_path: Path, kube: Kube, client: 
     assert merged(tmp_path) == b"one\ntwo"
 
 
+@pytest.mark.slow
 def test_logs_are_whole_after_a_stream_froze(
     tmp_path: Path, kube: Kube, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1026,6 +1038,7 @@ def test_a_silent_stream_ends_when_nobody_follows_it_any_more(tmp_path: Path, ku
     assert threads() == []
 
 
+@pytest.mark.slow
 def test_a_deleted_pods_log_end_is_reported_as_lost(tmp_path: Path, kube: Kube, client: Client) -> None:
     pods = Pods(kube, 1)
     pods.say("p0", b"one\n")

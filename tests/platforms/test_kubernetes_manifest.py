@@ -116,6 +116,7 @@ def models(each: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 @pytest.mark.parametrize("platform", [EVERYTHING, cluster()], ids=["everything", "nothing"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_every_template_fits_the_models_of_the_kubernetes_package(kind: str, platform: Platform) -> None:
     checked = 0
     for each in of_kind(kind, platform):

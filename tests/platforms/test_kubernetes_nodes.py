@@ -277,6 +277,7 @@ def test_a_job_that_exists_is_found_although_its_node_is_cordoned_now(kube: Kube
     assert Session(kube, tmp_path / "second").submit(spec_of("n2", arguments=("sleep", "60"))).job_id == one.job_id
 
 
+@pytest.mark.slow
 def test_a_node_that_is_cordoned_while_the_job_waits_for_it(kube: Kube, tmp_path: Path) -> None:
     kube.node("n2", {"rack": "r1"}, {"cpu": "1"})
     session = Session(kube, tmp_path)

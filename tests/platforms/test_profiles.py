@@ -196,6 +196,7 @@ IDS = {
 
 
 @pytest.mark.parametrize("name", [*NAMES, *CLUSTERS, *BY_SSH])
+@pytest.mark.slow
 def test_ids_are_frozen(specs: Specs, name: str) -> None:
     only = {"cerebras_cs2": ("gbs32",), "graphcore": ("gbs32",), "cerebras_cs3": ("tuned",)}
     configurations = only.get(name, ("gbs32", "tuned"))
@@ -336,6 +337,7 @@ def test_each_rule_finds_what_breaks_it(specs: Specs, shipped: dict[str, Platfor
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
+@pytest.mark.slow
 def test_every_manifest_keeps_its_own_sites_rules(specs: Specs, clusters: dict[str, Platform], name: str) -> None:
     for benchmark in BENCHMARKS:
         platform = clusters[name].for_benchmark(benchmark)
@@ -385,6 +387,7 @@ def test_a_project_may_have_a_claim_and_a_context_of_its_own(example: Site) -> N
 
 
 @pytest.mark.parametrize("name", ["eidf_a100", "eidf_h100", "eidf_h200", "eidf_mig"])
+@pytest.mark.slow
 def test_rules_of_eidf_find_what_breaks_them(specs: Specs, clusters: dict[str, Platform], name: str) -> None:
     platform, spec = clusters[name], specs[name]["resnet50"][0]
     keys = platform.kubernetes

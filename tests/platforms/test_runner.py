@@ -1624,6 +1624,7 @@ def put(runner: Runner, platform: str, *names: str) -> list[Job]:
 
 
 @pytest.mark.parametrize("method", ["submit", "status", "read", "clean"])
+@pytest.mark.slow
 def test_a_slow_platform_does_not_hold_up_another(threaded: Runner, both: dict[str, Scripted], method: str) -> None:
     both["slow"].blocked[method] = Event()
     both["fast"].status_of = {name: then((0, RUNNING), (0.2, ENDED)) for name in "bc"}
@@ -1639,6 +1640,7 @@ def test_a_slow_platform_does_not_hold_up_another(threaded: Runner, both: dict[s
     assert a.result().status.state is State.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_waiting_ends_in_time_although_a_platform_hangs(
     threaded: Runner, both: dict[str, Scripted], clock: Clock
 ) -> None:
@@ -1653,6 +1655,7 @@ def test_waiting_ends_in_time_although_a_platform_hangs(
     assert both["slow"].did == []
 
 
+@pytest.mark.slow
 def test_a_job_that_is_being_submitted_is_left_when_the_scheduler_has_answered(
     threaded: Runner, both: dict[str, Scripted]
 ) -> None:
@@ -1669,6 +1672,7 @@ def test_a_job_that_is_being_submitted_is_left_when_the_scheduler_has_answered(
     assert job.job_id is not None
 
 
+@pytest.mark.slow
 def test_a_job_whose_result_is_being_written_is_not_left(threaded: Runner, both: dict[str, Scripted]) -> None:
     """Else its number would be in run.json, and nobody would ever read it."""
     blocked = both["slow"].blocked["clean"] = Event()
@@ -1720,6 +1724,7 @@ def test_platforms_are_cancelled_at_the_same_time(threaded: Runner, both: dict[s
     assert [job.status.state for job in jobs] == [State.CANCELLED] * 2
 
 
+@pytest.mark.slow
 def test_cancel_waits_for_a_submission_that_hangs(threaded: Runner, both: dict[str, Scripted]) -> None:
     """What is half-way is waited for and cancelled; what is behind it is never submitted."""
     slow = both["slow"]

@@ -209,6 +209,7 @@ def test_an_acceptance_in_another_unit_does_not_count(site: Path) -> None:
     assert (now.kind, now.runs, now.red) == (Kind.LEFT, 6, True)
 
 
+@pytest.mark.slow
 def test_ten_acceptances_leave_the_anchor_where_it_was(site: Path) -> None:
     last = last_night() - 50 * DAY
     filled(site, nights(26, 100.0, last))

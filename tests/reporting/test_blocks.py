@@ -112,6 +112,7 @@ def test_of_two_blocks_each_has_another_order() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.005])
+@pytest.mark.slow
 def test_chance_alone_rarely_decides_of_values_that_are_rounded_to_one_per_cent(noise: float) -> None:
     chance = random.Random(2)
     wrong = 0
@@ -123,6 +124,7 @@ def test_chance_alone_rarely_decides_of_values_that_are_rounded_to_one_per_cent(
     assert wrong <= 12  # as above
 
 
+@pytest.mark.slow
 def test_chance_alone_rarely_decides() -> None:
     chance = random.Random(1)
     wrong = 0

@@ -215,6 +215,7 @@ def ask(name, tests):
     return decide_together(tests[name], platform_so_far(tests.values()), CLUSTER)
 
 
+@pytest.mark.slow
 def test_two_of_sixty_suspects_are_repeated_however_they_become_known():
     begun = set()
     for known in range(1, 61):

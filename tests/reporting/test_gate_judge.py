@@ -260,6 +260,7 @@ def test_a_lasting_loss_never_turns_green_by_itself(series):
     assert sum(red) / len(red) > 0.95
 
 
+@pytest.mark.slow
 def test_a_repaired_loss_is_gone_within_six_nights():
     runs = lasting(0.05, 3, nights_of_loss=30, repaired=12)
     red = [verdict.red for verdict in replay(runs)]

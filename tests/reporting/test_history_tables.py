@@ -301,6 +301,7 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
     assert {line["verdict"] for line in lines} == {"learning", "ok", ""}
 
 
+@pytest.mark.slow
 def test_csv_has_the_pin_that_the_verdict_compares_with(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record_nights(site / "history", 30)
     record_nights(site / "history", 8, 360.0, first=30)

@@ -88,6 +88,7 @@ def year_page(year: ReportData) -> Page:
 # --- the first screen ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_card_answers_how_much_since_when_where_and_why_in_this_order(year_page: Page) -> None:
     page = year_page
     assert page.texts("h1") == ["Yes: 4 of 60 tests are slower, on eidf_a100 and lumi_g; 1 has failed"]
@@ -102,6 +103,7 @@ def test_a_card_answers_how_much_since_when_where_and_why_in_this_order(year_pag
     assert page.texts("dd")[7] == "nothing that is recorded has changed"
 
 
+@pytest.mark.slow
 def test_three_incidents_are_open_and_the_others_are_counted() -> None:
     html = render(samples.twelve_incidents(), evidence=None)
     page = Page(html)

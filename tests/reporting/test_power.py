@@ -96,6 +96,7 @@ def test_nights_without_noise_show_every_loss_that_is_larger_than_the_least_limi
     assert (found.drifts, found.steps) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_more_noise_and_memory_hide_a_loss():
     quiet = sight(noisy(100, 1.0, 2)).loss()
     loud = sight(noisy(100, 2.0, 2)).loss()
@@ -104,6 +105,7 @@ def test_more_noise_and_memory_hide_a_loss():
     assert slow > 1.1 * quiet
 
 
+@pytest.mark.slow
 def test_two_runs_a_night_are_seen():
     runs = noisy(60, 1.5, 3, hours=(20.0, 23.0))
     assert sight(runs).runs_per_night == 2
@@ -191,6 +193,7 @@ def site(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_power_has_a_line_for_each_series_and_a_sum(site, capsys):
     assert main(["power", f"--site={site}"]) == 0
     printed = capsys.readouterr().out
@@ -216,6 +219,7 @@ def test_a_series_that_is_too_loud_has_no_loss_in_the_table(site, capsys):
     assert re.search(r"  too loud: red \d\d of 100$", line)
 
 
+@pytest.mark.slow
 def test_power_replays_the_series_own_nights_too(site, capsys):
     HistoryWriter(site / "history").write_all(nights(20, test="site/test_short.py::test_short"))
     assert main(["power", TEST, "site/test_short.py::test_short", f"--site={site}"]) == 0
@@ -227,6 +231,7 @@ def test_power_replays_the_series_own_nights_too(site, capsys):
     assert "  replayed  not known: all series have fewer than 10 quiet nights" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_words_choose_tests_and_so_do_ids(site, capsys):
     new = "site/test_new.py::test_new"
     for words, found in ((["resnet"], {TEST}), (["new", "site/"], {new}), ([TEST, new], {TEST, new})):

@@ -152,6 +152,7 @@ def test_pages_show_one_resource_version_until_it_expires(kube: Kube) -> None:
     assert ask(kube, "GET", PODS, **old).refusal[:2] == (410, "Expired")
 
 
+@pytest.mark.slow
 def test_a_watch_sends_the_events_since_its_resource_version(kube: Kube) -> None:
     since = ask(kube, "GET", PODS).json["metadata"]["resourceVersion"]
     label = {"metadata": {"labels": {"run": "1"}}}
@@ -254,6 +255,7 @@ def test_an_injected_fault_cuts_a_stream_within_a_line(kube: Kube, clean: bool) 
             assert cut.value.partial == b"one\ntw"
 
 
+@pytest.mark.slow
 def test_a_killed_server_breaks_streams_and_comes_back_with_all_it_knew(kube: Kube) -> None:
     made(ask(kube, "POST", PODS, pod()))
     stream = send(kube, "GET", PODS, watch="1", resourceVersion=str(kube.store.version))

@@ -77,6 +77,7 @@ def test_objects_owned_by_a_job_are_deleted_with_it(kube: Kube) -> None:
 # recordings
 
 
+@pytest.mark.slow
 def test_a_recording_is_played_act_by_act(kube: Kube) -> None:
     kube.play("played", "image-500-heals")
     job(kube, "played", "true")
@@ -98,6 +99,7 @@ def test_who_deletes_a_played_job_ends_the_play(kube: Kube) -> None:
     kube.until(lambda: not pods_of(kube, "ended"))
 
 
+@pytest.mark.slow
 def test_our_deadline_begins_the_last_act_of_a_pod_that_cannot_start(kube: Kube) -> None:
     kube.play("stopped", "image-404")
     job(kube, "stopped", "true")

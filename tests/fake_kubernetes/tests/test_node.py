@@ -87,6 +87,7 @@ def outline(status: Tree, found: Tree | None = None) -> Tree:
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
+@pytest.mark.slow
 def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     recorded = json.loads((RECORDED / f"{name}.json").read_text())
     expected = outline(recorded["status"])
