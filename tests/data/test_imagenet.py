@@ -319,6 +319,7 @@ def test_the_environment_chooses_and_a_slip_is_said(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (375, 500), (1, 1), (1, 500), (2000, 3), (64, 64)])
+@pytest.mark.slow
 def test_random_cuts_stay_within_the_bounds_of_the_reference(width, height):
     draw = random.Random(0).random
     cuts = [jpeg.random_cut(draw, width, height, 224) for _ in range(1000)]
@@ -471,6 +472,7 @@ NO_SETS = {
 
 
 @pytest.mark.parametrize("kind", NO_SETS)
+@pytest.mark.slow
 def test_a_folder_that_holds_no_set(tmp_path, kind):
     make, what = NO_SETS[kind]
     folder = make(tmp_path / "a set")

@@ -84,6 +84,7 @@ LOADERS = pytest.mark.parametrize("make", [process_loader, thread_loader])
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("local_batch", [1, 4, 7])
+@pytest.mark.slow
 def test_the_batches_are_those_of_torchs_loader(tmp_path: Path, workers: int, local_batch: int) -> None:
     data, sampler = Counted(tmp_path), StepSampler(24, local_batch=local_batch, rank=0, world=1, accumulation=1, seed=0)
     expected = itertools.islice(torch.utils.data.DataLoader(data, batch_sampler=sampler), 9)  # type: ignore[arg-type]
@@ -150,6 +151,7 @@ def test_a_process_that_is_killed_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", range(4))
+@pytest.mark.slow
 def test_an_idle_process_that_is_killed_is_said(tmp_path: Path, victim: int) -> None:
     """Of the idle ones, one holds the lock under which they take samples; the others can go without a trace."""
     before = set(multiprocessing.active_children())

@@ -98,6 +98,7 @@ def test_the_manifest_tells_what_it_is(folder):
     assert first == "train/n00000000/n00000000_0.JPEG"
 
 
+@pytest.mark.slow
 def test_everybody_may_read_what_the_umask_allows(folder, tmp_path):
     old = os.umask(0o022)
     try:

@@ -34,6 +34,7 @@ def _of(page: Path) -> list[Block]:
 
 
 @by_page
+@pytest.mark.slow
 def test_programs_understand_the_commands_of_a_page(page: Path) -> None:
     commands = []
     for block in _of(page):

@@ -30,6 +30,7 @@ def head() -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_jobs_run_the_archive_of_that_commit(project: Project, head: str, tmp_path: Path) -> None:
     project.write("test_ours.py", OURS)
     result = project.pytest("-m", "local", "--code=HEAD", "--dry-run")

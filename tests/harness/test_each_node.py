@@ -183,6 +183,7 @@ def test_a_job_that_fails_on_its_only_node_is_the_tests_failure(project: Project
     result.assert_outcomes(failed=1)
 
 
+@pytest.mark.slow
 def test_tests_on_several_nodes_are_left_out_with_a_line(project: Project) -> None:
     project.job_test()
     project.platform("mine")
@@ -256,6 +257,7 @@ def test_a_check_writes_into_the_users_home_and_nowhere_else(project: Project, m
     assert list((home / "hpc-ml-bench-check/runs").glob("2*/*/run.json"))
 
 
+@pytest.mark.slow
 def test_a_check_runs_the_test_that_is_nearest_to_three_minutes(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_command_that_uses_one_node_of_two_is_no_result_of_two(training: Proje
     assert run_of(training, "1x2")["problems"] == []
 
 
+@pytest.mark.slow
 def test_without_a_launcher_several_nodes_are_refused_and_other_jobs_are_shown(training: Project) -> None:
     on(training, "slurm", LAYOUTS, "work_dir: /work/me\nslurm: {account: z19}\n")
     mark = 'command=["{python}", "{root}/train.py"], launcher="torchrun"'

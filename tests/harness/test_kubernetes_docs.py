@@ -73,6 +73,7 @@ def test_its_manifests_render_keep_a_sites_rules_and_hold_valid_pods(
             client.create(client.resource("batch/v1", "Job"), job, dry_run=True, strict=True)
 
 
+@pytest.mark.slow
 def test_its_tests_run(project) -> None:
     project.write("site/platforms/mine.yaml", (ROOT / "platforms" / "kind.yaml").read_text(encoding="utf-8"))
     project.write("tests/jobset.yaml", written("JobSet"))

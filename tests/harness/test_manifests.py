@@ -73,6 +73,7 @@ def test_a_path_begins_at_the_tests_file(cloud, manifest):
     assert "hpc-ml-bench/test: tests-test_mine.py-test_it-cloud-1x2gpu" in shown
 
 
+@pytest.mark.slow
 def test_a_manifest_alone_needs_no_command_and_runs_on_clusters_only(cloud):
     cloud.test("manifest='pod.yaml'")
     (left_out,) = [line for line in cloud.project.pytest("tests").outlines if line.startswith("left out: ")]
@@ -92,6 +93,7 @@ def test_with_a_benchmark_its_command_goes_where_the_manifest_wants_it(cloud):
     assert "- resnet50\n" in shown
 
 
+@pytest.mark.slow
 def test_a_dict_of_the_test_stays_its_own(cloud):
     before = (
         "import yaml\nfrom pathlib import Path\nPOD = yaml.safe_load(Path(__file__).with_name('pod.yaml').read_text())"
@@ -144,6 +146,7 @@ def test_a_function_is_given_what_it_asks_for(cloud, arguments, word, expected):
         ("manifest=dict", "", "*workload: manifest: *does not say what it takes*"),
     ],
 )
+@pytest.mark.slow
 def test_mistakes_are_told_at_collection(cloud, mark, before, said):
     cloud.test(mark, before=before)
     result = cloud.project.pytest("tests", "--collect-only")
@@ -219,6 +222,7 @@ def sbatch(project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
     monkeypatch.setenv("SBATCH_PARTITION", "somebodys")
 
 
+@pytest.mark.slow
 def test_the_scheduler_itself_is_asked(project, tmp_path, monkeypatch):
     sbatch(project, tmp_path, monkeypatch, 'echo "sbatch: Job 7 to start at noon, $SBATCH_PARTITION" >&2')
     result = project.pytest("-m", "batch", "--dry-run=server")
@@ -236,6 +240,7 @@ def test_what_the_scheduler_has_against_a_job_is_told(project, tmp_path, monkeyp
     result.stderr.fnmatch_lines(["*test_it[[]batch-1x1cpu[]]: batch would refuse it: sbatch: *Invalid qos*"])
 
 
+@pytest.mark.slow
 def test_without_the_word_nobody_is_asked(project, tmp_path, monkeypatch):
     sbatch(project, tmp_path, monkeypatch, "exit 1")
     result = project.pytest("-m", "batch", "--dry-run", "test_mine.py")  # which is no value of the option

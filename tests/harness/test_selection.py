@@ -54,6 +54,7 @@ def test_a_platform_that_needs_something_else_for_a_benchmark(project):
     assert ids(result) == [f"test_resnet50.py::test_resnet50[l40s-2x4gpu-{c}]" for c in ("gbs32", "tuned")]
 
 
+@pytest.mark.slow
 def test_own_parameters_follow_and_override_options(project):
     project.write(
         "test_own.py",
@@ -171,6 +172,7 @@ def test_a_test_that_is_skipped_costs_no_job(project, mark):
         ),
     ],
 )
+@pytest.mark.slow
 def test_known_not_to_run_there_is_skipped_with_the_reason(project, written, shown):
     project.write("test_resnet50.py", BENCHMARK)
     project.platform("csx", f"unsupported:\n  resnet50: {written}\n")
@@ -196,6 +198,7 @@ def test_a_platform_that_cannot_run_our_benchmarks_runs_a_users_own_command(proj
     assert project.jobs() == ["test_own-test_it-old-1x2gpu"]
 
 
+@pytest.mark.slow
 def test_the_dry_run_of_a_platform_that_cannot_run_shows_the_reason_in_place_of_scripts(project):
     project.write("test_resnet50.py", BENCHMARK)
     project.job_test(name="test_own.py")
@@ -247,6 +250,7 @@ def test_max_device_hours(project):
     assert not project.jobs()
 
 
+@pytest.mark.slow
 def test_site_options_and_mistakes_in_them(project):
     project.write("test_resnet50.py", BENCHMARK)
     project.write("site/site.yaml", "options: {size: smoke, configuration: tuned}\n")
@@ -260,6 +264,7 @@ def test_site_options_and_mistakes_in_them(project):
     result.stderr.fnmatch_lines(["*site.yaml: options: size: 'tiny' is none of smoke, quick, subset, full*"])
 
 
+@pytest.mark.slow
 def test_a_workload_that_nobody_reads_is_an_error(project):
     project.write("test_wrong.py", "import pytest\n@pytest.mark.workload(command=['true'])\ndef test_it(): pass\n")
     result = project.pytest()
@@ -311,6 +316,7 @@ def test_values_that_nobody_has_set(project, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "tuned", "gbs32"), [([], "--dtype fp16", ""), (["--dtype", "bf16"], "--dtype bf16", "--dtype bf16")]
 )
+@pytest.mark.slow
 def test_a_platforms_dtype_is_that_of_its_tuned_jobs(project, options, tuned, gbs32):
     project.write("test_resnet50.py", BENCHMARK)
     project.platform("p100", "dtype: fp16")
@@ -342,6 +348,7 @@ def test_another_machine_than_this_one_is_refused_with_its_name(project):
         ("command=['true'], time_limit='soon'", "time_limit: *"),
     ],
 )
+@pytest.mark.slow
 def test_a_wrong_mark_is_one_sentence(project, mark, said):
     """And no way there through pytest; the other tests of a session are named, and none of them runs."""
     project.write("test_mine.py", f"import pytest\n\n@pytest.mark.workload({mark})\ndef test_it(run): pass\n")
@@ -360,6 +367,7 @@ def test_resnet50(run, record):
 """
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_does_not_exist_is_one_sentence(project):
     project.write("test_mine.py", BENCHMARK_TEST.replace("resnet50", "resnet51") % "")
     result = project.pytest()

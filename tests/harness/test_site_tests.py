@@ -153,6 +153,7 @@ def test_a_sites_conftest_serves_its_tests(project: Project, site: Path) -> None
     project.pytest(f"--site={site}", "-k", "mine", "-m", "local").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_a_mark_that_a_test_carries_can_be_named(project: Project, site: Path) -> None:
     text = (TEST % ([],)).replace("@pytest", "@pytest.mark.nightly\n@pytest", 1)
     (site / "test_mine.py").write_text(text)

@@ -108,6 +108,7 @@ def test_dropout_is_for_training_only_and_drawn_from_torch(net: cosmoflow.CosmoF
     assert torch.equal(answer(1), answer(2))
 
 
+@pytest.mark.slow
 def test_half_of_the_hidden_numbers_are_dropped(net: cosmoflow.CosmoFlow) -> None:
     """The last layer sees 64 numbers, half of them 0."""
     seen: list[torch.Tensor] = []

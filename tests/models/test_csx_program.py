@@ -36,6 +36,7 @@ NO_PACKAGE = (
         ("deepcam", 1_500, 10, 64, 3),
     ],
 )
+@pytest.mark.slow
 def test_each_benchmarks_rates_are_a_few_polynomials(
     name: str, steps: int, steps_per_epoch: int, batch: int, most: int
 ) -> None:

@@ -115,6 +115,7 @@ def test_the_mean_of_the_sample_reaches_every_pixel() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.slow
 def test_channels_last_stays_so(net: deeplab.DeepLab, dtype: torch.dtype) -> None:
     """And bf16: no copy to another layout or dtype is hidden before a convolution."""
     seen: list[torch.Tensor] = []

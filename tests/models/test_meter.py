@@ -1007,6 +1007,7 @@ def test_a_program_that_one_rank_had_to_compile_was_not_found(log, said, found):
 # --- real time
 
 
+@pytest.mark.slow
 def test_real_time_agrees_with_scripted_time(log, tmp_path):
     """The default clock, a real sleep. However long each takes: what is seen inside is no more than what the meter
     books, and that no more than what is seen outside."""

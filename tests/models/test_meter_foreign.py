@@ -129,6 +129,7 @@ def test_a_copy_is_told_apart_in_blocking_mode(program):
     assert of(lines, "hpcml_window")[0]["h2d_s"][0] > 0.01
 
 
+@pytest.mark.slow
 def test_a_device_says_for_how_long_it_worked(program):
     loop = "for _ in meter.steps(range(10)):\n    time.sleep(0.01)\n    meter.worked(0.002)\n"
     (summary,) = of(program.run(f"import time, meter\n{loop}meter.finish()\n"), "hpcml_summary")

@@ -120,6 +120,7 @@ def steps(printed: str) -> list[tuple[str, str]]:
 WELL = ["file", "context", "kind", "rights", "queue", "quota", "nodes", "storage", "policy", "server"]
 
 
+@pytest.mark.slow
 def test_all_is_well(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(site)
     assert doctor(site) == 0
@@ -142,6 +143,7 @@ def test_all_is_well(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str])
     assert {each.path.rpartition("/")[2] for each in made} == {"selfsubjectaccessreviews"}
 
 
+@pytest.mark.slow
 def test_a_file_that_init_drafted_needs_only_an_image(
     kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_claim_that_is_there_need_not_be_made(
     assert refused in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_only_prune_needs_is_said(
     kube: Kube, site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +321,7 @@ def test_what_is_only_said(kube: Kube, site: Path, capsys: pytest.CaptureFixture
     assert not kube.store.list("jobs")[0]
 
 
+@pytest.mark.slow
 def test_a_cluster_without_kueue(tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Kube(tmp_path / "bare", nodes=False) as bare:
         node(bare, "a-1", {"cpu": "96", "memory": "960Gi", "nvidia.com/gpu": "8"}, {PRODUCT: A100})
@@ -457,6 +461,7 @@ def asked(look: ClusterVisit) -> set[tuple[str, str, str]]:
     return {(right.verb, right.group, right.resource) for right in rights}
 
 
+@pytest.mark.slow
 def test_the_role_grants_what_doctor_asks_for(kube: Kube, site: Path) -> None:
     kube.add_crd("graphcore.ai", "v1alpha1", "IPUJob", "ipujobs")
     new = {"mount": "/data", "pvc": "new", "size": "1Gi"}

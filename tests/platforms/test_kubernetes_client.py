@@ -318,6 +318,7 @@ print(json.dumps({{"apiVersion": info["apiVersion"], "kind": "ExecCredential", "
 """
 
 
+@pytest.mark.slow
 def test_a_login_program_runs_again_only_when_its_credentials_expire(
     tmp_path: Path, client: Callable[..., Client], clock: Clock
 ) -> None:
@@ -645,6 +646,7 @@ def test_a_merge_patch_keeps_nulls(client: Callable[..., Client]) -> None:
     assert asked["body"] == {"metadata": {"finalizers": None}, "spec": {"activeDeadlineSeconds": 1}}
 
 
+@pytest.mark.slow
 def test_delete_sends_its_options_and_preconditions(client: Callable[..., Client]) -> None:
     conflict = (
         "Operation cannot be fulfilled on pods: Precondition failed: UID in precondition: u, UID in object meta: v"
@@ -863,6 +865,7 @@ def test_a_broken_log_stream_raises_and_is_not_retried(
         assert len(api.asked) == 1
 
 
+@pytest.mark.slow
 def test_one_client_serves_many_streams_at_once(client: Callable[..., Client]) -> None:
     together, count = threading.Barrier(61), 60
 

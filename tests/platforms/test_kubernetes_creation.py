@@ -75,6 +75,7 @@ def made(kube: Kube) -> Counter[str]:
 ONE_OF_EACH = {"jobs": 1, "services": 1, "secrets": 1, "configmaps": 1}
 
 
+@pytest.mark.slow
 def test_five_submitters_at_once_make_one_job(kube: Kube, tmp_path: Path, archive: Path) -> None:
     spec = spec_of(archive, env={"API_TOKEN": "s3cret", "PLAIN": "1"})
     with ThreadPoolExecutor(SUBMITTERS) as pool:

@@ -300,6 +300,7 @@ def test_no_byte_is_lost_wherever_streams_are_cut(tmp_path: Path, seed: int) -> 
 
 @pytest.mark.parametrize("jump_s", [0.001, 1, 30, 4000])
 @pytest.mark.parametrize("many", [20, 250], ids=["short", "long"])
+@pytest.mark.slow
 def test_no_byte_is_lost_when_the_clock_is_set_back_during_a_follow(tmp_path: Path, many: int, jump_s: float) -> None:
     """While the log is followed; later streams repeat lines of before, which were stamped with the same seconds."""
     node = Node()
@@ -539,6 +540,7 @@ def test_starts_between_two_polls_are_reported_as_missing(tmp_path: Path) -> Non
     assert merged(tmp_path) == b"start 2\nstart 3\n"
 
 
+@pytest.mark.slow
 def test_a_log_between_two_starts_keeps_the_unfinished_line(tmp_path: Path) -> None:
     node = Node(policy="Always")
     node.say(NOON, b"it crashes", newline=False)
@@ -579,6 +581,7 @@ def test_only_started_containers_have_a_log(recorded: str, expected: tuple[int, 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_log_is_not_settled_while_the_kubelet_is_away(tmp_path: Path) -> None:
     node = Node()
     node.say(NOON, b"one")

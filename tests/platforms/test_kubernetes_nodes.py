@@ -232,6 +232,7 @@ def cordon(kube: Kube, name: str) -> None:
     kube.store.change("nodes", "", name, lambda node: node["spec"].update(unschedulable=True))
 
 
+@pytest.mark.slow
 def test_a_job_runs_on_its_node_and_says_where_it_ran(kube: Kube, tmp_path: Path) -> None:
     session = Session(kube, tmp_path)
     one = session.submit(spec_of("n2"))

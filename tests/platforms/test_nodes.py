@@ -46,6 +46,7 @@ def test_lists_of_nodes(text, names):
         ("n1..n999999999", "more than 100000 nodes"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_no_list_is_refused_with_a_sentence(text, why):
     with pytest.raises(ValueError, match=why):
         node_names(text)

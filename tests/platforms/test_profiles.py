@@ -156,6 +156,7 @@ def test_the_example_of_a_site_has_every_value_and_sets_nothing_by_itself(exampl
     assert load_site(tmp_path) == Site()
 
 
+@pytest.mark.slow
 def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:
     found = {name: platform.missing for name, platform in {**shipped, **clusters}.items()}
     assert found == dict.fromkeys([*NAMES, *CLUSTERS, *BY_SSH], ())
@@ -286,6 +287,7 @@ def test_what_slurm_is_asked_for(
     assert re.fullmatch(command, " ".join(render.launch(spec, platform)), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_kernels_that_miopen_finds_are_kept_in_the_memory_of_an_mi210s_node(
     specs: Specs, shipped: dict[str, Platform]
 ) -> None:
@@ -457,6 +459,7 @@ def test_a_successor_is_in_service(shipped: dict[str, Platform], clusters: dict[
         ("cirrus_v100", (2025, 12, 9), "this machine ended on 2025-12-08 *; use cirrus_ex"),
     ],
 )
+@pytest.mark.slow
 def test_a_machine_that_has_ended_is_skipped_with_its_date(
     pytester: pytest.Pytester,
     site: Path,

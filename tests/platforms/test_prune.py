@@ -341,6 +341,7 @@ def test_links_are_not_followed(runs: Path, tmp_path: Path, capsys: pytest.Captu
 # --- the archive -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_whatever_a_job_leaves_is_in_it(runs: Path) -> None:
     folder = make(runs, "r 1 'ä'")
     work = folder / "test_a-x" / "work"

@@ -156,6 +156,7 @@ def test_each_file_is_copied_once(lined: tuple[SshScheduler, Line], work: Path, 
     assert [path.name for path in (work / "archives").iterdir()] == [ssh.program()[0]]
 
 
+@pytest.mark.slow
 def test_a_missing_data_set_is_reported(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
     scheduler, _ = lined
     spec = replace(

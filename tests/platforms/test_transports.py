@@ -210,6 +210,7 @@ def test_what_is_left_in_the_background_goes_on_and_is_not_waited_for(transport,
     until((tmp_path / "later").exists, "it was killed")
 
 
+@pytest.mark.slow
 def test_many_threads_at_once(transport):
     with ThreadPoolExecutor(32) as pool:
         codes = list(pool.map(lambda n: shell(transport, f"sleep 0.05; exit {n}").exit_code, range(32)))

@@ -123,6 +123,7 @@ def test_a_work_dir_that_is_a_dangling_link_is_refused(far: Far, capsys: pytest.
 @needs_root
 @pytest.mark.parametrize("closed", ["there", "there/work", "there/work/jobs"])
 @pytest.mark.parametrize("mode", [0o000, 0o600, 0o444])
+@pytest.mark.slow
 def test_a_work_dir_that_may_not_be_entered_is_refused(far: Far, closed: str, mode: int) -> None:
     folder = far.job("r1")
     to_nobody(far.path)
@@ -159,6 +160,7 @@ def test_a_session_that_was_killed_before_it_wrote_needs_nothing(far: Far) -> No
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o555, 0o000, 0o200])
+@pytest.mark.slow
 def test_folders_that_a_job_made_read_only_go_too(far: Far, mode: int) -> None:
     folder = far.job("r1")
     for name in ("work", "work/deep", "work/deep/er"):
@@ -174,6 +176,7 @@ def test_folders_that_a_job_made_read_only_go_too(far: Far, mode: int) -> None:
 
 
 @needs_root
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_removed_is_reported(far: Far) -> None:
     folder = far.job("r1")
     (folder / "work").mkdir()

@@ -26,6 +26,7 @@ CALM, RESTLESS, LOUD = Kind(0.015), Kind(0.015, 0.5, 0.01), Kind(0.03)
 @pytest.mark.parametrize(
     ("kind", "loss"), [(CALM, 0.0), (CALM, 0.05), (CALM, -0.05), (RESTLESS, 0.05), (LOUD, 0.05)], ids=str
 )
+@pytest.mark.slow
 def test_the_simulated_gate_gives_the_verdicts_of_the_product(kind, loss):
     values = series_of(kind, loss, seed=3)
     simulated = gate_rules.gate(values)
@@ -36,6 +37,7 @@ def test_the_simulated_gate_gives_the_verdicts_of_the_product(kind, loss):
 
 
 @pytest.mark.parametrize(("kind", "loss"), [(CALM, 0.0), (CALM, 0.1), (LOUD, 0.1)], ids=str)
+@pytest.mark.slow
 def test_the_simulated_confirmation_gives_the_verdicts_of_the_product(kind, loss):
     values = series_of(kind, loss, seed=3)
     again = series_of(kind, loss, seed=4)

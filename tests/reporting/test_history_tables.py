@@ -49,6 +49,7 @@ def rows(out: str) -> list[str]:
 # --- the latest run of each test -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_latest_run_of_each_test_stands_against_its_pin(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record_nights(site / "history", 22)
     record(site / "history", 22, 340.0)
@@ -422,6 +423,7 @@ def test_a_lost_run_json_is_named_and_the_rest_is_shown(site: Path, capsys: pyte
     assert "effective_throughput  400.0  samples/s" in captured.out
 
 
+@pytest.mark.slow
 def test_tonight_leaves_out_later_runs(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record_nights(site / "history", 30)
     assert table(site, "--all", "--format=csv", tonight="2026-10-24") == 0

@@ -93,6 +93,7 @@ def test_writers_need_no_locks(tmp_path: Path) -> None:
     write_and_kill(tmp_path, environ, seed=2)
 
 
+@pytest.mark.slow
 def test_half_a_year_of_nights_leaves_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda file: None)  # which only takes time here
     for night in range(180):

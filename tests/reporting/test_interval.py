@@ -57,6 +57,7 @@ def test_numbers_without_any_variation_have_an_interval_without_width() -> None:
     assert found.low == found.high == found.change
 
 
+@pytest.mark.slow
 def test_equal_numbers_do_not_differ_by_how_their_sum_is_rounded() -> None:
     for value in (812.0, 1234567.0, 7.0, 33.3):
         for before in range(2, 30):

@@ -151,6 +151,7 @@ def test_a_cell_of_a_test_that_learns_has_its_number() -> None:
     assert learning.series[0].unit in cell
 
 
+@pytest.mark.slow
 def test_the_page_says_when_it_was_made_and_that_runs_are_missing() -> None:
     report = samples.quiet()
     page = page_of(report)

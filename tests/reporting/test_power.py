@@ -112,6 +112,7 @@ def test_two_runs_a_night_are_seen():
     assert sight(noisy(60, 1.5, 3)).loss() > sight(runs).loss()
 
 
+@pytest.mark.slow
 def test_outliers_are_steps_only_if_their_repeat_is_one_and_no_part_of_the_deviation():
     clean = sight(noisy(100, 1.0, 4))
     spoiled = sight(noisy(100, 1.0, 4, outliers=0.05))
@@ -154,6 +155,7 @@ def test_confirmed_runs_are_no_noise_and_cleared_ones_are():
         assert len(quiet_runs(*series_and_pin(changed))) == (57 if red else 60)
 
 
+@pytest.mark.slow
 def test_a_metric_where_lower_is_better_has_the_same_sight():
     higher = sight(noisy(60, 1.5, 5))
     lower = sight(noisy(60, 1.5, 5, better="lower"))
