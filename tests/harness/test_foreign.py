@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "foreign-loops.md").read_text()
 )
 # A script of torch as others write it: it takes what the launcher says, and says nothing of nodes.
 TRAINING = """
-import os
+import os, time
 import torch
 import torch.distributed as dist
 import meter
@@ -32,6 +32,7 @@ for x, y in meter.steps(torch.utils.data.DataLoader(data, batch_size=4)):
     for parameter in model.parameters():  # to import DistributedDataParallel takes as long as to import torch
         dist.all_reduce(parameter.grad)
     meter.loss(loss)
+    time.sleep(0.04)  # what other work on the machine takes is little beside it
 meter.finish()
 line = "rank {RANK} of {WORLD_SIZE} on {SLURMD_NODENAME}".format_map({"SLURMD_NODENAME": None, **os.environ})
 os.write(1, (line + os.linesep).encode())  # one write: print makes several, and other ranks print at the same time
