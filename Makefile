@@ -1,7 +1,7 @@
 # make bench   train the benchmarks on this machine and show how fast it is
 #              (make bench BENCHMARKS=cosmoflow SIZE=smoke: only that one, in seconds)
-# make test    the suite's own tests (no cluster needed; WORKERS=3 runs fewer of them at a time)
-# make quick   those of them that start no process and train nothing
+# make test    the suite's own tests (no cluster needed; WORKERS=2 runs fewer of them at a time)
+# make quick   those of them that are quick: no interpreter is started and nothing trains
 # make test-nightly    those that take too long for every change
 # Each sets up everything it needs in .venv on first use and reuses it afterwards.
 
@@ -19,8 +19,8 @@ EXTRA := $(if $(SYSTEM_TORCH),job,local)
 RUN   := $(VENV)/bin/python
 PIP   := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint environments/constraints.txt
 
-# tests wait more than they compute, so there are more workers than cores
-WORKERS ?= 6
+# tests wait as well as compute, so there are more workers than cores
+WORKERS ?= 4
 
 # a test that takes longer (with its fixtures) is stopped and fails; @pytest.mark.timeout(SECONDS) gives it more time
 HANGS := --timeout=300 --timeout-method=signal
