@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Reads one line of JSON for each session. A process between them waits for the session and notes its exit status.
 NURSERY = """
-import json, os, pkgutil, runpy, sys
+import json, os, pkgutil, runpy, signal, sys
 from importlib import import_module
 import pytest
 
@@ -47,6 +47,7 @@ def note(path, number):
 
 def run(request):
     os.setsid()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and children inherit that
     if request["terminal"]:
         standard = [os.open(request["terminal"], os.O_RDWR)] * 3
     else:

@@ -68,7 +68,8 @@ def test_sha256sum_checks_it_and_it_names_no_user(tmp_path: Path) -> None:
     path = bundle(session(tmp_path))
     with tarfile.open(path) as archive:
         assert {(member.uid, member.uname, member.gname) for member in archive} == {(0, "", "")}
-        archive.extractall(tmp_path / "unpacked", filter="data")
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "--extract", f"--file={path}"], cwd=tmp_path / "unpacked", check=True)
     subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=tmp_path / "unpacked", check=True)
 
 
