@@ -46,9 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if commit is None:
         return
     changed = _changed_since(commit)
-    chosen = [item for item in items if not item.get_closest_marker("nightly") or _is_touched(item, changed)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = chosen
+    untouched = {item for item in items if item.get_closest_marker("nightly") and not _is_touched(item, changed)}
+    config.hook.pytest_deselected(items=list(untouched))
+    items[:] = [item for item in items if item not in untouched]
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -80,7 +80,7 @@ def _note_interpreters(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def _changed_since(commit: str) -> list[str]:
-    """The files, as paths from the root, that differ from this commit or are new."""
+    """The files that git knows and that differ from this commit, as paths from the root."""
     command = ["git", "-C", str(ROOT), "diff", "--name-only", commit, "--"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
