@@ -6,7 +6,8 @@ A recording stands in tests/platforms/kubernetes_recorded/scenarios/NAME.json. `
 else does, which a test says with go_on(). `name` and `uid` are those that the job had, `log` is what each start of its
 container wrote.
 
-Controllers, scheduler and kubelets leave a played job alone. Whoever deletes it ends the play: its pods go at once.
+Controllers, scheduler and kubelets leave a played job alone. When the job is deleted, the play ends and its pods are
+removed at once.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class _Play:
         return renamed
 
     def goes_on(self) -> bool:
-        """Whether no act begins here, or one for which everything is there. A cue serves for one act."""
+        """Whether the next change may be played: no act begins with it, or what the act waits for has happened.
+
+        A cue serves for one act.
+        """
         act = dict(self.recording["acts"]).get(self.at)
         if act == "cue" and self.cues:
             self.cues -= 1
@@ -60,7 +64,7 @@ class _Play:
 
 
 class Player:
-    """One thread plays all."""
+    """Plays the recordings of all jobs, in one thread."""
 
     def __init__(self, store: Store, logs: LogSource, failures: list[BaseException]) -> None:
         self._store, self._logs = store, logs
@@ -158,14 +162,14 @@ class Player:
                 self._store.delete(plural, home, name)
 
     def _remove_pods(self, play: _Play, *, going: bool = False) -> None:
-        """All of them, or those that are being deleted."""
+        """Remove the play's pods; with `going` only those that are being deleted."""
         for pod in self._store.list("pods", play.root["metadata"]["namespace"])[0]:
             meta = pod["metadata"]
             if self._plays.get(meta["uid"]) is play and (not going or "deletionTimestamp" in meta):
                 self._store.delete("pods", meta["namespace"], meta["name"], grace_s=0)
 
     def _whole(self, play: _Play, kind: str, seen: Tree) -> Tree:
-        """With what was not recorded."""
+        """The object as it is created: a recorded one, with the fields that recordings leave out."""
         if kind != "Pod":
             owned = {"ownerReferences": [owner_of(play.root)]} if kind == "Workload" else {}
             return {**seen, "metadata": {**seen["metadata"], **owned}}

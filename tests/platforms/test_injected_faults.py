@@ -42,6 +42,7 @@ from platforms.job import (
 from platforms.rundir import session_history
 from platforms.runner import Job, Runner
 from platforms.runner.workers import InlinePool
+from tests.simulated import Clock
 
 LAYOUT = Layout(1, 1, "cpu")
 FAR = Platform(name="far", source=Path("far.yaml"), scheduler="scripted", max_running=2, poll_s=10)
@@ -52,20 +53,6 @@ ENDS = {"a": (0, State.SUCCEEDED), "b": (3, State.EXITED), "c": (0, State.SUCCEE
 
 
 # --- the machine -----------------------------------------------------------------------------------------------------
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return 1e9 + self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @dataclass
@@ -238,7 +225,7 @@ def strikes(method: str, clock: Clock) -> Iterator[tuple[str, Callable[[Callable
             yield f"{name}, after it was done", raises(error, after=True)
 
     def late(ask: Callable[[], Any]) -> Any:
-        clock.sleep(90.0)
+        clock.forward(90.0)
         return ask()
 
     yield "late", late
@@ -367,7 +354,7 @@ class Site:
             journal=started.journal,
             clock=clock,
             wall=clock.wall,
-            workers=InlinePool(clock.sleep),
+            workers=InlinePool(clock.forward),
             connect=lambda platform: scheduler,  # type: ignore[arg-type,return-value]
             on_trouble=self.said.append,
         )
