@@ -140,6 +140,8 @@ class Project:
     def begin(self, *args: str, folder: Path | None = None, **more: Any) -> Session:
         """A session in a process of its own, which can be killed; for `more` see `Nursery.begin`."""
         nursery: Nursery = self._request.getfixturevalue("nursery")
+        if more.get("program", "pytest") == "pytest":  # an interrupt between `open` and `with` leaves a file open
+            args = (*args, "-W", "default::ResourceWarning")
         self.sessions.append(nursery.begin(folder or self.path, *args, **more))
         return self.sessions[-1]
 

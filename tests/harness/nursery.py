@@ -33,6 +33,8 @@ for name in ("harness", "platforms", "reporting"):
             import_module(module.name)
 
 def look_after(request):
+    if request["terminal"]:  # it stays open until the session has opened it: whoever reads it would see its end
+        os.open(request["terminal"], os.O_RDWR | os.O_NOCTTY)
     session = os.fork()
     if session == 0:
         run(request)
