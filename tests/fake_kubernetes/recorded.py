@@ -166,6 +166,9 @@ class Player:
         for pod in self._store.list("pods", play.root["metadata"]["namespace"])[0]:
             meta = pod["metadata"]
             if self._plays.get(meta["uid"]) is play and (not going or "deletionTimestamp" in meta):
+                for (uid, _start), log in play.logs.items():  # whose containers nobody has seen to end
+                    if uid == meta["uid"]:
+                        log.close()
                 self._store.delete("pods", meta["namespace"], meta["name"], grace_s=0)
 
     def _whole(self, play: _Play, kind: str, seen: Tree) -> Tree:
