@@ -148,7 +148,7 @@ def _read_logs(queue: PlatformQueue, jobs: Sequence[Job]) -> None:
     for job in jobs:
         queue.slots.add(job)
     queue.poll_and_submit()
-    if not queue.contact.scheduler.log_in_folder:
+    if not queue.contact.scheduler.clean_deletes:
         return
     until_s = time.monotonic() + FIRST_S
     while queue.slots.any_live and time.monotonic() < until_s:
