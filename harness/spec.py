@@ -75,6 +75,7 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         benchmark=benchmark,
         launcher=launcher,
         archive=archive if benchmark else None,
+        node_facts=archive if benchmark is None and arguments and platform.node_facts else None,
         data_dir=data_dir,
         request={name: value for name, value in request.items() if value != "auto"},
         **manifest,

@@ -1,4 +1,7 @@
-"""The command line of a job: `train` trains a benchmark and writes the wire, `data` writes synthetic data for it."""
+"""The command line of a job: `train` trains a benchmark and writes the wire, `data` writes synthetic data for it.
+
+`node COMMAND…` runs another program, and writes what its node is (models/node.py).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from models import (
     accelerators,
     benchmarks,
     host,  # noqa: F401 (before torch, because it records which cores this process may run on)
+    node,
 )
 from models.errors import CommandError, ImpossibleRequest, not_importable
 from models.meter import Meter, Solo, Wire
@@ -39,6 +43,8 @@ class ArgumentParser(argparse.ArgumentParser):
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one command; return its exit code (docs/wire.md)."""
     command_line = sys.argv[1:] if arguments is None else list(arguments)
+    if command_line[:1] == ["node"]:  # what follows is another program's command line
+        return node.main(command_line[1:])
     try:
         options = parser().parse_args(command_line)
         names = benchmarks.names()

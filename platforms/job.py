@@ -175,6 +175,7 @@ class JobSpec:
     `unsupported` is why the platform's file says that it cannot run there, if it is tried all the same; else None.
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
     context or namespace in place of the platform's.
+    `node_facts` is the code archive with which a user's own program is run, so that its nodes are known.
     """
 
     name: str
@@ -207,11 +208,17 @@ class JobSpec:
     trial: Trial = ONLY
     group: str | None = None
     unsupported: str | None = None
+    node_facts: Path | None = None
 
     @property
     def key(self) -> str:
         """What identifies its test and trial in a run: the test's id, and for one of several trials `…]+confirm-1`."""
         return job_key(self.test, self.trial.key)
+
+    @property
+    def code(self) -> Path | None:
+        """The code archive that must lie on the machine: that of a benchmark, or the one that reads the nodes' facts."""
+        return self.archive or self.node_facts
 
     @property
     def replicas(self) -> int:
@@ -586,6 +593,8 @@ class Run:
     warnings: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
     """The first lines of what a compiler or a device said of its failure; the log has all of them."""
+    nodes: Mapping[str, Mapping[str, Mapping[str, object]]] = field(default_factory=dict, repr=False)
+    """What each node is, by its name and part (docs/wire.md, hpcml_node)."""
     status: Status = field(default=Status(State.UNKNOWN), repr=False)
     folder: Path | None = None
     read_by_test: tuple[float, ...] = ()

@@ -120,6 +120,9 @@ class PlatformFile(CommonKeys):
         description="local and ssh: how long a job that must end has from SIGTERM to SIGKILL",
         json_schema_extra={"default": "10s"},
     )
+    node_facts: Annotated[bool, Field(strict=True)] = Field(
+        True, description="whether the log of a test's own command says what its nodes are (docs/wire.md)"
+    )
     max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local and ssh, else 8")
     max_queued: Count | None = Field(
         None, description="of these, jobs that wait to start at the same time; default: all of them"

@@ -45,8 +45,9 @@ def part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def is_load_known(run: Run) -> bool:
-    """Whether the job has looked at what else used its cores; a program without models/contention.py does not."""
-    return number(part(run.summary, "contention").get("neighbours_cores")) is not None
+    """Whether the job, or all of its nodes, have looked at what else used its cores."""
+    watched = [run.summary] if run.summary or not run.nodes else [part(node, "after") for node in run.nodes.values()]
+    return all(number(part(each, "contention").get("neighbours_cores")) is not None for each in watched)
 
 
 def windows_of(

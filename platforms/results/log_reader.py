@@ -16,7 +16,7 @@ from pathlib import Path
 from platforms.job import JobSpec, Run, split_refusal
 from platforms.results import gates
 from platforms.results.gates import number
-from platforms.results.wire import Event, WireReader, clean, readable
+from platforms.results.wire import NODE, Event, WireReader, clean, readable
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class LogReader:
         self._end_seq = 0
         self._reported: dict[str, dict[str, set[int]]] = {}  # gate -> text -> ranks, from the job's own gates
         self._said: tuple[str, ...] = ()  # by the compiler or the device that failed first: its first lines
+        self._nodes: dict[str, dict[str, Mapping[str, object]]] = {}  # node -> part -> facts
         self._irregular: dict[str, int] = {}  # kind of irregular line -> how many
         self._handlers: Mapping[str, Callable[[Event, Mapping[str, object]], None]] = {
             "hpcml_start": self._on_start,
@@ -151,10 +152,12 @@ class LogReader:
             start=dict(self._start),
             summary=dict(self._summary),
             said=self._said,
+            nodes=self._nodes,
         )
         if spec is not None:
             run = spec.named(run)
         if not self.speaks_wire:
+            run = replace(run, warnings=self._node_warnings())
             if spec is not None and spec.benchmark is not None:
                 run = replace(run, problems=(self.why_incomplete,))
             return run
@@ -176,6 +179,16 @@ class LogReader:
     def first_problem(self) -> str:
         """The first problem that the job itself reported, in one sentence; empty if it reported none."""
         return next(iter(self._reported_problems()), "")
+
+    def _node_warnings(self) -> tuple[str, ...]:
+        """What the nodes say of others' work, for a program that does not look itself; each subject once."""
+        found: dict[str, list[str]] = {}
+        for parts in self._nodes.values():
+            for text in _list(parts.get("after", {}).get("warnings")):
+                found.setdefault(str(text).partition(":")[0], []).append(str(text))
+        return tuple(
+            texts[0] if len(texts) == 1 else f"{texts[0]} (and on {len(texts) - 1} more nodes)" for texts in found.values()
+        )
 
     # --- what is wrong ---
 
@@ -229,6 +242,11 @@ class LogReader:
             text = str(problem.get("text") or "?")
             self._reported.setdefault(gate, {}).setdefault(text, set()).add(event.rank)
             self._said = self._said or tuple(readable(str(line)) for line in _list(problem.get("said")))
+            return
+        if event.key == NODE:
+            facts = (value or {}).get("facts")
+            if isinstance(facts, Mapping):
+                self._nodes.setdefault(str((value or {}).get("node")), {})[str((value or {}).get("part"))] = facts
             return
         handler = self._handlers.get(event.key)
         if handler is None:

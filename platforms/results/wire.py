@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 MARKER = ":::MLLOG "
 NAMESPACE = "hpcml"
+NODE = "hpcml_node"
+NODE_WRITER = "node.py"
 
 _MARKER = MARKER.encode()
 _SLICE = 1 << 20  # bytes that are split into lines at once
@@ -158,6 +160,8 @@ class WireReader:
         event = self._event(line)
         if event is None:
             self._count["malformed"] += 1
+        elif event.key == NODE and line["metadata"].get("file") == NODE_WRITER:  # it numbers its lines by itself
+            self._handle(event)
         elif self._is_new(event, hash(text[start:end])):
             self._handle(event)
             if event.key == "hpcml_problem" and isinstance(event.value, dict):

@@ -69,6 +69,7 @@ def run_content(
         "problems": run.problems,
         "said": run.said,
         "warnings": run.warnings,
+        "node_facts": run.nodes,
         "asked": _asked(spec),
         "suite": {"commit": suite_commit(), "host": platform.node(), "python": platform.python_version()},
     }
@@ -120,6 +121,7 @@ def run_from(content: Mapping[str, Any], folder: Path | None = None) -> Run:
         problems=tuple(content["problems"]),
         said=tuple(content.get("said", ())),
         warnings=tuple(content["warnings"]),
+        nodes=content.get("node_facts", {}),
         status=status,
         folder=folder,
     )

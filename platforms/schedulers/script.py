@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
+from platforms.schedulers import node_facts
 from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, choose_launcher, launcher_place
 
 if TYPE_CHECKING:
@@ -107,19 +108,20 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
     check_replicas(spec, platform)
     check_launcher(spec, platform)
     there = None
-    if home is not None and spec.archive is not None:
-        there = archive_there(home, spec.archive)
+    if spec.code is not None:
+        there = str(spec.code) if home is None else archive_there(home, spec.code)
     rank = [_quote(word, "the command line") for word in spec.rank_command(there)]
     launcher = choose_launcher(spec.launcher, spec.ranks)
+    facts = node_facts.shell_words(spec.node_facts, python, str(there))
     if launcher == "none":
-        return [python, *rank] if spec.archive else rank
+        return [python, *rank] if spec.archive else [*facts, *rank]
     if launcher == "torchrun":
         # --local-addr: the machine's own name need not resolve; --no-python: a test's own command is complete
         torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
         torchrun.append(f"--nproc-per-node={spec.ranks_per_node}")
         if spec.archive is None:
             torchrun.append("--no-python")
-        return [*torchrun, *rank]
+        return [*facts, *torchrun, *rank]
     raise RefusedError(
         f"{spec.platform}: launcher {launcher} belongs to another scheduler; on one machine there are none and "
         f"torchrun: write one of them as {launcher_place(spec, platform)}"

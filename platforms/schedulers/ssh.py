@@ -160,7 +160,7 @@ class SshScheduler(Scheduler):
         if spec.nodes:
             script.check_machine(spec, host_name(self._transport))
         job_id = f"{self._home}/jobs/{spec.name}"
-        archive = None if spec.archive is None else script.archive_there(self._home, spec.archive)
+        archive = None if spec.code is None else script.archive_there(self._home, spec.code)
         request: dict[str, object] = {
             "folder": job_id,
             "text": text,
@@ -170,8 +170,8 @@ class SshScheduler(Scheduler):
             "data_dir": spec.data_dir,
         }
         missing = self._run_client("start", request, SUBMIT_LIMIT_S).get(job_id)
-        if missing == "archive" and spec.archive is not None:
-            staging.put_archive(self._transport, spec.archive, str(archive))
+        if missing == "archive" and spec.code is not None:
+            staging.put_archive(self._transport, spec.code, str(archive))
             missing = self._run_client("start", request, SUBMIT_LIMIT_S).get(job_id)
         if missing == "data":
             raise staging.missing_data(self._platform, spec, folder)

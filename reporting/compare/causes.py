@@ -16,7 +16,7 @@ from reporting.phrases import listed
 from reporting.references.answers import Note
 
 MOST_IN_SENTENCE = 4
-FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
+FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "program", "libraries", "torch", "cuda")
 """What explains most changes. The others follow in the order of their names."""
 MOST_VALUES = 3
 # Of runs with no more provenance than this, the sentence names it: a driver of which nothing is recorded may differ.
@@ -149,7 +149,8 @@ def shown(values: Iterable[str]) -> str:
     return listed(sorted(values), MOST_VALUES) or "not recorded"
 
 
-def _importance(change: ProvenanceChange) -> tuple[int, str]:
+def _importance(change: ProvenanceChange) -> tuple[bool, int, str]:
+    """What is only recorded on one side comes last: a newer suite records more."""
     name = change.name
     place = FIRST_IN_SENTENCE.index(name) if name in FIRST_IN_SENTENCE else len(FIRST_IN_SENTENCE)
-    return place, name
+    return not (change.before and change.after), place, name

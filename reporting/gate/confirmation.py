@@ -268,8 +268,8 @@ def measured(suspect: Suspect, repeat: Repeat) -> Measured | str:
     found = run.metrics.get(suspect.metric)
     if found is None:
         return f"{name} has not measured {suspect.metric}"
-    if run.comparability != suspect.run.comparability:
-        return f"{name} cannot be compared: {'; '.join(differences(suspect.run.fields, run.fields))}"
+    if different := differences(suspect.run.fields, run.fields):
+        return f"{name} cannot be compared: {'; '.join(different)}"
     change = estimates.change_from(suspect.level, found.value, suspect.measured.better)
     return Measured(name, run.nodes, found.value, change, change < -suspect.limit, run.doubts)
 

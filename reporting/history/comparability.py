@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from platforms.results.gates import part, trained_on
+from reporting.history import node_facts
 
 ASKED = ("benchmark", "variant", "configuration", "size", "mode", "layout", "workload_version")
 """What people decide: the test, the platform's file, the suite's code."""
@@ -35,19 +36,20 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
     - devices and cores of the node that the job does not use.
     """
     start = part(run_json, "start")
+    seen = node_facts.devices_of(run_json)  # of a program that does not say it itself
     request = {**part(part(run_json, "asked"), "request"), **part(start, "request")}
     device = part(start, "device")
-    name = " ".join(str(device.get("name") or "").split())
+    name = " ".join(str(device.get("name") or seen.name or "").split())
     mig = _MIG.search(name)
     found: dict[str, Any] = {
         "benchmark": run_json.get("benchmark"),
         "layout": run_json.get("layout"),
         "workload_version": start.get("workload_version"),
         "device": _MIG.sub("", name).removeprefix("NVIDIA "),
-        "devices": _devices(run_json),
-        "memory_gib": rounded_gib(device.get("memory_bytes")),
-        "mig": mig[1] if mig else None,
-        "cpu_quota": _quota(part(start, "host").get("cpu_quota")),
+        "devices": _devices(run_json) if start else seen.count,
+        "memory_gib": rounded_gib(device.get("memory_bytes", seen.memory_bytes)),
+        "mig": mig[1] if mig else seen.mig,
+        "cpu_quota": _quota(part(start, "host").get("cpu_quota", seen.cpu_quota)),
         "data_from": part(run_json, "summary").get("data_from"),
     }
     for field in _REQUEST_FIELDS:

@@ -18,6 +18,7 @@ from typing import Any
 
 from platforms.job import RefusedError
 from platforms.printable import printable
+from reporting.history import one_device
 from reporting.history.envelope import ALL_WINDOWS, Envelope, Key
 from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
@@ -52,7 +53,7 @@ def read(folder: Path, tests: Collection[str] | None = None, problems: list[str]
                 if earlier is None or _rank(envelope) >= _rank(earlier):
                     latest[envelope.key] = envelope
         found = [_with_all_windows(folder, envelope) for envelope in latest.values()]
-    return sorted(found, key=_order)
+    return one_device.joined(sorted(found, key=_order))
 
 
 def _with_all_windows(folder: Path, envelope: Envelope) -> Envelope:

@@ -7,6 +7,7 @@ from typing import Any
 
 from platforms.job import Metric, Outcome, Trial, Window, split_refusal
 from platforms.results.gates import LOG_DOUBT, UNSTEADY, part
+from reporting.history import node_facts
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import ALL_WINDOWS, THROTTLED, TRIED, UNSTEADY_RUN, Envelope, Key
 from reporting.history.stretches import all_windows, fastest_stretch
@@ -152,7 +153,7 @@ def explanations_of(run_json: Mapping[str, Any]) -> Iterator[str]:
         if subject in EXPLAINED_BY_JOB:
             yield EXPLAINED_BY_JOB[subject]
     health = part(part(run_json, "summary"), "health")
-    for reasons in part(health, "throttled").values():
+    for reasons in (*part(health, "throttled").values(), node_facts.throttled(run_json)):
         if set(reasons).difference(EXPECTED_LIMITS):
             yield THROTTLED
 
@@ -220,7 +221,8 @@ def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
     }
     if not start:
         found["command"] = " ".join(_without_folder(str(word)) for word in asked.get("arguments") or ())[:200]
-    return {name: _text(value) for name, value in found.items() if value not in (None, "")}
+    known = {name: _text(value) for name, value in found.items() if value not in (None, "")}
+    return {**node_facts.provenance_of(run_json), **known}
 
 
 def _without_folder(word: str) -> str:

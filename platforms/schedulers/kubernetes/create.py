@@ -60,7 +60,12 @@ def create_job(
         resources = [_resource(client, obj) for obj in wanted]
         code_name = _code_name(spec, objects)
         if code_name is not None and code_name not in known_code:
-            _create(client, CONFIG_MAPS, _code_map(spec, code_name), [])
+            try:
+                _create(client, CONFIG_MAPS, _code_map(spec, code_name), [])
+            except ApiError:
+                if spec.archive is not None:
+                    raise
+                # the mount is optional, and only facts of the nodes are missing without it
             known_code.add(code_name)
         for resource, obj in zip(resources, wanted, strict=True):
             existing.append(_create(client, resource, obj, new))
@@ -157,19 +162,19 @@ def _with_start_limit(wanted: Object, spec: JobSpec, wall: Callable[[], float]) 
 
 def _code_name(spec: JobSpec, objects: Sequence[Object]) -> str | None:
     """Return the name of the ConfigMap from which the job reads its code archive, or None if it reads none."""
-    if spec.archive is None:
+    if spec.code is None:
         return None
-    name = labels.config_map(spec.archive)
+    name = labels.config_map(spec.code)
     return name if name in _mounted_config_maps(objects) else None
 
 
 def _code_map(spec: JobSpec, name: str) -> dict[str, Any]:
     """Return the ConfigMap of the code archive. Jobs of all runs in the namespace share one for the same content."""
-    assert spec.archive is not None
+    assert spec.code is not None
     if why := launch.too_large(spec):
         raise RefusedError(why)
     metadata = {"name": name, "labels": {labels.MANAGED_BY: labels.OUR_NAME}}
-    data = {spec.archive.name: base64.b64encode(spec.archive.read_bytes()).decode()}
+    data = {spec.code.name: base64.b64encode(spec.code.read_bytes()).decode()}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": data, "immutable": True}
 
 

@@ -19,6 +19,7 @@ from platforms.config.durations import clock
 from platforms.config.keys import ContainerKeys
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
+from platforms.schedulers import node_facts
 from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, launcher_place
 from platforms.schedulers.slurm.rows import expand_nodes
 
@@ -52,8 +53,8 @@ def folder_of(platform: Platform, name: str) -> str:
 
 def archive_of(platform: Platform, spec: JobSpec) -> str:
     """Return where the code archive lies on the login node."""
-    assert spec.archive is not None
-    return f"{platform.work_dir}/archives/{spec.archive.name}"
+    assert spec.code is not None
+    return f"{platform.work_dir}/archives/{spec.code.name}"
 
 
 def render(spec: JobSpec, platform: Platform) -> str:
@@ -244,18 +245,22 @@ def _rank_command(spec: JobSpec, platform: Platform) -> list[str]:
     else:
         rank = [shlex.quote(word) for word in spec.arguments]
 
+    facts: list[str] = []
+    if spec.node_facts is not None:
+        python = "python3" if spec.python == "auto" else shlex.quote(spec.python)
+        facts = node_facts.shell_words(spec.node_facts, python, archive_of(platform, spec))
     if spec.launcher == "torchrun":
         script = TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
         if spec.archive is None:  # a program that is not ours finds the platform's Python, else the one on PATH
             python = "python3" if spec.python == "auto" else spec.python
             rank = [shlex.quote(python), "--no-python", *rank]
-        return ["sh", "-c", shlex.quote(script), *rank]
+        return [*facts, "sh", "-c", shlex.quote(script), *rank]
 
     if spec.launcher == "srun" and spec.archive is None:
-        return ["sh", "-c", shlex.quote(RANK.format(ranks=spec.ranks_per_node)), "sh", *rank]
+        return [*facts, "sh", "-c", shlex.quote(RANK.format(ranks=spec.ranks_per_node)), "sh", *rank]
     if spec.launcher == "srun" and spec.layout.nodes > 1:
         return ["sh", "-c", shlex.quote(MEETING), "sh", *rank]
-    return rank
+    return [*facts, *rank]
 
 
 def _steps_known(spec: JobSpec, platform: Platform) -> bool:

@@ -77,14 +77,14 @@ class SlurmScheduler(Scheduler):
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Submit with one command on the login node, which claims the job's folder there: see submission.py."""
-        archive = rendering.archive_of(self._platform, spec) if spec.archive else None
+        archive = rendering.archive_of(self._platform, spec) if spec.code else None
         remote_folder = rendering.folder_of(self._platform, spec.name)
         requirements = submission.requirements(archive, spec.data_dir, str(self._platform.work_dir))
         script = submission.submission_script(spec, text, remote_folder, requirements)
         result = self._run_submission(script)
         if (result.outcome, result.detail) == ("missing", "archive"):
-            assert spec.archive is not None
-            staging.put_archive(self._transport, spec.archive, str(archive))
+            assert spec.code is not None
+            staging.put_archive(self._transport, spec.code, str(archive))
             result = self._run_submission(script)
         if result.outcome == "id":
             return result.detail

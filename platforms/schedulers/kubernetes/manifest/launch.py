@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from platforms.job import JobSpec, RefusedError
+from platforms.schedulers import node_facts
 from platforms.schedulers.job_spec import check_launcher, choose_launcher, launcher_place
 
 if TYPE_CHECKING:
@@ -32,12 +33,15 @@ def command(spec: JobSpec, platform: Platform) -> list[str]:
     if not program:
         return []
     check_launcher(spec, platform)
+    facts: list[str] = []
+    if spec.node_facts is not None:
+        facts = ["sh", "-c", literal(node_facts.SCRIPT), python_of(spec), f"{CODE}/{spec.node_facts.name}"]
     if launcher == "none":
-        return program
+        return [*facts, *program]
     if launcher == "torchrun":
-        return _torchrun(spec, platform, program)
+        return [*facts, *_torchrun(spec, platform, program)]
     if launcher == "poprun":
-        return _poprun(spec, platform, program)
+        return [*facts, *_poprun(spec, platform, program)]
     raise RefusedError(
         f"{platform.name}: launcher {launcher} belongs to another scheduler; in pods there are torchrun, poprun (IPUs) "
         f"and none: write one of them as {launcher_place(spec, platform)}"

@@ -187,7 +187,10 @@ def _volumes_and_mounts(spec: JobSpec, platform: Platform) -> Iterator[tuple[str
     """Name, source and mount of each volume."""
     keys = platform.kubernetes
     yield "work", {"emptyDir": {}}, {"mountPath": WORK_FOLDER}
-    if spec.archive is not None and keys.archive is None:
+    if spec.node_facts is not None:
+        code = {"configMap": {"name": labels.config_map(spec.node_facts), "optional": True}}
+        yield "code", code, {"mountPath": launch.CODE, "readOnly": True}
+    elif spec.archive is not None and keys.archive is None:
         code = {"configMap": {"name": labels.config_map(spec.archive)}}
         yield "code", code, {"mountPath": launch.CODE, "readOnly": True}
     shared_memory = keys.share("shm", spec.layout.devices_per_node)

@@ -1,0 +1,267 @@
+"""Runs a job's command, and writes to its log what the node is and what else used it: `hpcml_node` (docs/wire.md).
+
+The job's script starts this once on each node. A fact that cannot be read is left out, and nothing that fails here
+changes how the command ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from models import cgroups, contention, host, node_devices, node_network
+from models.host import read_text
+from models.meter import Wire
+
+Facts = Dict[str, Any]
+FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+# Where modules, vendors' images and launchers say which versions they are.
+VERSION_VARIABLES: Mapping[str, str] = {
+    "modules": "LOADEDMODULES",
+    "image": "HPC_ML_BENCH_IMAGE",
+    "cuda": "CUDA_VERSION",
+    "nccl": "NCCL_VERSION",
+    "rocm": "ROCM_VERSION",
+    "mpi": "MPI_VERSION",
+    "cray_mpich": "CRAY_MPICH_VERSION",
+    "openmpi": "OMPI_VERSION",
+    "intel_mpi": "I_MPI_ROOT",
+}
+OF_THREADS = ("crowded", "idle cores")  # a program of which nothing is known may have any number of threads
+FIRST_SPECIAL_STEP = 4294967290  # of Slurm: batch script, external launcher, interactive shell
+HASHED_BYTES = 64 << 20  # of a program, of its libraries together, and of each file that it is given
+HASH_CHARACTERS = 12
+LIBRARIES_S = 2.0  # for the loader to say which libraries a program takes
+
+
+def main(command: Sequence[str]) -> int:
+    """Run a command between two looks at its node. Returns its exit code; ends by its signal if it ended by one."""
+    wire = Wire(node_number(os.environ))
+    facts = facts_before(command)
+    for part in facts:
+        _write(wire, part, facts[part])
+    counters = node_network.counters()
+    watch = contention.ContentionWatch()
+    watch.begin()
+    began = time.monotonic()
+    status = _run(command)
+    watch.end()
+    after = facts_after(watch, counters, on_cpu="devices" not in facts)
+    _write(wire, "after", {"elapsed_s": round(time.monotonic() - began, 3), **after})
+    if status < 0:
+        _end_by(-status)
+    return status
+
+
+def node_number(environ: Mapping[str, str]) -> int:
+    """Return the number of this node among those of the job, as srun or Kubernetes count them; 0 if nobody does."""
+    for variable in ("SLURM_NODEID", "JOB_COMPLETION_INDEX", "GROUP_RANK"):
+        if environ.get(variable, "").isdigit():
+            return int(environ[variable])
+    return 0
+
+
+def _write(wire: Wire, part: str, facts: Facts) -> None:
+    wire.emit("hpcml_node", {"node": platform.node(), "part": part, "facts": facts}, file="node.py")
+
+
+# --- the facts --------------------------------------------------------------------------------------------------------
+
+
+def facts_before(command: Sequence[str]) -> Dict[str, Facts]:
+    """What is known of this node, its software and the program, in parts that fit a line of the wire each."""
+    look = node_devices.Look([], [], None)
+    with contextlib.suppress(Exception):  # a fact that cannot be read must not cost a job
+        look = node_devices.look()
+    parts: Dict[str, Callable[[], Any]] = {
+        "host": host_facts,
+        "devices": lambda: look.devices,
+        "health": lambda: look.health,
+        "network": node_network.network,
+        "place": node_network.place,
+        "software": lambda: software(os.environ),
+        "storage": lambda: storage(command),
+        "program": lambda: program(command),
+    }
+    found = {}
+    for part, read in parts.items():
+        with contextlib.suppress(Exception):
+            facts = read()
+            if facts:
+                found[part] = facts if isinstance(facts, dict) else {"list": facts}
+    return found
+
+
+def host_facts(root: str = "/") -> Facts:
+    """The processor, memory and kernel, and what of them this job may use."""
+    health = host.health(root)
+    quota = cgroups.cpu_quota(root)
+    memory = dict(re.findall(r"^(\w+):\s+(\d+)", read_text(root, "proc/meminfo"), re.MULTILINE))
+    clock = host.highest_clock_hz(root)
+    pages = re.search(r"\[(\w+)\]", read_text(root, "sys/kernel/mm/transparent_hugepage/enabled"))
+    return _known(
+        {
+            "kernel": platform.release(),
+            "cpu": host.cpu_name(root),
+            "sockets": host.sockets(root),
+            "cores": host.own_cores(),
+            "node_cores": host.node_cores(root),
+            "numa_nodes": _numa_nodes(root),
+            "cpu_quota": "max" if quota == math.inf else quota,
+            "memory_bytes": host.memory_bytes(root),
+            "huge_pages": memory.get("HugePages_Total"),
+            "transparent_huge_pages": pages[1] if pages else None,
+            "governor": health["governor"],
+            "clock_cap_mhz": health["clock_cap_mhz"],
+            "clock_max_mhz": clock / 1e6 if clock else None,
+        }
+    )
+
+
+def _numa_nodes(root: str) -> Optional[int]:
+    with contextlib.suppress(OSError):
+        return sum(name.startswith("node") for name in os.listdir(os.path.join(root, "sys/devices/system/node"))) or None
+    return None
+
+
+def software(environ: Mapping[str, str]) -> Facts:
+    """Modules, image and versions, as far as the environment tells them."""
+    found = {name: environ.get(variable) for name, variable in VERSION_VARIABLES.items()}
+    return _known({**found, "python": platform.python_version()})
+
+
+def storage(command: Sequence[str], root: str = "/") -> Facts:
+    """The type of the file system of the work folder, the temporary one, and of each folder in the command line."""
+    mounts = [line.split(" ") for line in read_text(root, "proc/self/mounts").splitlines()]
+    folders = {"work": os.getcwd(), "temporary": os.environ.get("TMPDIR", "/tmp")}
+    for word in command[1:]:
+        path = word.partition("=")[2] or word
+        if os.path.isabs(path) and os.path.isdir(path):
+            folders.setdefault("data", path)
+    return _known({name: _file_system(os.path.realpath(folder), mounts) for name, folder in folders.items()})
+
+
+def _file_system(folder: str, mounts: Sequence[Sequence[str]]) -> Optional[str]:
+    """Return the type of the file system that is mounted lowest above a folder, as `lustre`."""
+    best = ("", None)  # type: Tuple[str, Optional[str]]
+    for mount in mounts:
+        if len(mount) > 2:
+            place = mount[1].replace("\\040", " ")
+            if (folder + "/").startswith(place.rstrip("/") + "/") and len(place) >= len(best[0]):
+                best = (place, mount[2])
+    return best[1]
+
+
+def program(command: Sequence[str]) -> Facts:
+    """Hashes of the program, of the libraries that the loader finds for it, and of the files in its command line."""
+    path = shutil.which(command[0])
+    if path is None:
+        return {}
+    files = {os.path.basename(word): _hash_of_files([word]) for word in command[1:] if os.path.isfile(word)}
+    return _known(
+        {
+            "name": os.path.basename(path),
+            "sha256": _hash_of_files([path]),
+            "libraries": _hash_of_files(_libraries(path)),
+            "files": _known(files),
+        }
+    )
+
+
+def _libraries(path: str) -> List[str]:
+    """Return the files that the loader takes for a program, in its order; [] for a script."""
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return []
+    said = subprocess.run(
+        ["ldd", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=LIBRARIES_S, check=False
+    ).stdout
+    return re.findall(r"(/\S+) \(0x", said.decode(errors="replace"))
+
+
+def _hash_of_files(paths: Sequence[str]) -> Optional[str]:
+    """Return one hash of the files' contents; None without files, or if they are too large to be read at each start."""
+    sizes = [os.path.getsize(path) for path in paths]
+    if not paths or sum(sizes) > HASHED_BYTES:
+        return None
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            for piece in iter(lambda file=file: file.read(1 << 20), b""):
+                digest.update(piece)
+    return digest.hexdigest()[:HASH_CHARACTERS]
+
+
+def _known(facts: Mapping[str, Any]) -> Facts:
+    return {name: value for name, value in facts.items() if value not in (None, "", {}, [])}
+
+
+def facts_after(watch: contention.ContentionWatch, counters: Mapping[str, int], on_cpu: bool) -> Facts:
+    """What happened on this node while the command ran.
+
+    counters: of its network cards, before. on_cpu: the processor computes.
+    """
+    found: Facts = {}
+    with contextlib.suppress(Exception):
+        counted = watch.counted(threads=1, of_node=True)
+        if counted is not None:
+            counted["waited_s"] = None  # of our own threads, which wait for the command
+            if not sees_all_of_job(os.environ):
+                counted["used_s"] = None
+            joined = contention.join([counted], on_cpu=on_cpu)
+            found["contention"] = joined.value
+            found["warnings"] = [text for text in joined.warnings if not text.startswith(OF_THREADS)]
+    with contextlib.suppress(Exception):
+        found["health"] = [] if on_cpu else node_devices.health()
+        now = node_network.counters()
+        found["network"] = {name: now[name] - count for name, count in counters.items() if now.get(name, 0) > count}
+    return _known(found)
+
+
+def sees_all_of_job(environ: Mapping[str, str]) -> bool:
+    """Say whether all that the job runs on this node descends from this process, so that its processor time is known.
+
+    Under Slurm a batch script may start steps by srun, which do not; neither do the other tasks of a step.
+    """
+    if "SLURM_JOB_ID" not in environ:
+        return True
+    is_step = environ.get("SLURM_STEP_ID", "").isdigit() and int(environ["SLURM_STEP_ID"]) < FIRST_SPECIAL_STEP
+    return is_step and environ.get("SLURM_STEP_TASKS_PER_NODE", "").partition("(")[0] == "1"
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run the command with our input, output and open files. Returns its exit code, or minus its signal."""
+    try:
+        process = subprocess.Popen(list(command), close_fds=False)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    for name in FORWARDED:
+
+        def forward(number: int, _frame: Optional[FrameType]) -> None:
+            with contextlib.suppress(OSError):
+                os.kill(process.pid, number)
+
+        signal.signal(getattr(signal, name), forward)
+    return process.wait()
+
+
+def _end_by(number: int) -> None:
+    """End as the command did, so that the scheduler sees the same."""
+    with contextlib.suppress(OSError):  # SIGKILL can have no other action
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,138 @@
+"""`models node COMMAND…`: the command ends as if it ran alone, and its log says what the node is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models import node, node_devices, node_network
+from models.contention import ContentionWatch
+from tests.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def parts(log: str) -> dict[str, Any]:
+    """The facts in a log, by part."""
+    lines = [json.loads(line.partition(" ")[2]) for line in log.splitlines() if line.startswith(":::MLLOG")]
+    assert [line["metadata"]["seq"] for line in lines] == list(range(len(lines)))
+    assert {line["key"] for line in lines} == {"hpcml_node"}
+    return {line["value"]["part"]: line["value"]["facts"] for line in lines}
+
+
+def test_facts_stand_around_what_the_command_prints(capfd: pytest.CaptureFixture[str]) -> None:
+    assert node.main(["sh", "-c", "echo printed; exit 3"]) == 3
+    log = capfd.readouterr().out
+    before, _, after = log.partition("printed\n")
+    found = parts(log)
+    assert found["host"].keys() >= {"kernel", "cpu", "cores", "memory_bytes", "cpu_quota"}
+    assert found["program"]["name"] == "sh"
+    assert list(parts(before))[:1] == ["host"]
+    assert '"part": "after"' in after
+    assert found["after"]["contention"]["host"] == os.uname().nodename
+    assert max(map(len, log.splitlines())) <= 3500
+
+
+def test_a_fact_that_cannot_be_read_costs_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(*_: object) -> None:
+        raise ValueError
+
+    for module, name in ((node_devices, "look"), (node_network, "network"), (node, "host_facts"), (ContentionWatch, "counted")):
+        monkeypatch.setattr(module, name, breaks)
+    assert node.main(["true"]) == 0
+    assert parts(capfd.readouterr().out).keys() == {"software", "storage", "program", "after"}
+
+
+@pytest.mark.parametrize(("command", "status"), [("nosuch", 127), ("/", 126)])
+def test_a_command_that_cannot_start_ends_as_in_a_shell(
+    command: str, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert node.main([command]) == status
+    assert capfd.readouterr().err.startswith(f"{command}: ")
+
+
+def begin(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-m", "models", "node", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_command_that_a_signal_ended_ends_us_by_the_same_one() -> None:
+    process = begin("sh", "-c", "kill -9 $$")
+    assert "after" in parts(process.communicate()[0])
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
+    """Which ends as it likes, and its last words and ours are in the log."""
+    process = begin("sh", "-c", f"trap 'exit 7' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done")
+    until((tmp_path / "begun").exists)
+    process.send_signal(signal.SIGTERM)
+    log, _ = process.communicate()
+    assert process.returncode == 7
+    assert "after" in parts(log)
+
+
+def test_an_edited_program_has_another_hash(tmp_path: Path) -> None:
+    script = tmp_path / "bench.sh"
+    script.write_text("echo 1")
+    before = node.program(["sh", str(script)])
+    assert node.program(["sh", str(script)]) == before
+    script.write_text("echo 2")
+    after = node.program(["sh", str(script)])
+    assert (before["sha256"], before["libraries"]) == (after["sha256"], after["libraries"])
+    assert before["files"].keys() == after["files"].keys() == {"bench.sh"}
+    assert before["files"] != after["files"]
+
+
+def test_what_is_too_large_has_no_hash(tmp_path: Path) -> None:
+    with (tmp_path / "data").open("wb") as file:
+        file.truncate(node.HASHED_BYTES + 1)
+    assert "files" not in node.program(["sh", str(tmp_path / "data")])
+
+
+def test_the_file_systems_of_the_folders_of_a_job(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    mounts = f"/dev/root / ext4 rw 0 0\nhome:/home {tmp_path} nfs4 rw 0 0\nmds:/fs {tmp_path}/data lustre rw 0 0\n"
+    (tmp_path / "proc/self/mounts").write_text(mounts)
+    found = node.storage(["fio", f"--directory={tmp_path}/data", "--bs=1M"], str(tmp_path))
+    assert found["data"] == "lustre"
+    assert found["temporary"] == "ext4"
+
+
+@pytest.mark.parametrize(
+    ("environ", "all_of_it"),
+    [
+        ({}, True),
+        ({"SLURM_JOB_ID": "7"}, False),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "4294967291", "SLURM_STEP_TASKS_PER_NODE": "1"}, False),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, True),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, False),
+    ],
+)
+def test_others_work_is_known_where_all_of_the_job_is_ours(environ: dict[str, str], all_of_it: bool) -> None:
+    assert node.sees_all_of_job(environ) is all_of_it
+
+
+def test_others_on_the_cores_of_the_job_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = ContentionWatch()
+    watch.begin()
+    watch.end()
+    counted = watch.counted(threads=1, of_node=True)
+    assert counted is not None
+    cores = sorted(counted["cores"][1])
+    busy = {**counted, "elapsed_s": 100.0, "used_s": 1.0, "busy_s": dict.fromkeys(cores, 99.0), "host": "n07"}
+    monkeypatch.setattr(watch, "counted", lambda **_: busy)
+    monkeypatch.setattr(node, "sees_all_of_job", lambda _: True)
+    (warning,) = node.facts_after(watch, {}, on_cpu=True)["warnings"]
+    assert warning.startswith(f"not alone: others used {0.99 * len(cores) - 0.01:.1f} of the {len(cores)} core(s)")

@@ -1,0 +1,138 @@
+"""A user's own command is run with a look at its nodes, on every scheduler, and what they say reaches run.json."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms.config.keys import ContainerKeys, KubernetesKeys
+from platforms.config.schema import Platform
+from platforms.job import JobSpec, Layout, Run
+from platforms.results import gates, log_reader
+from platforms.rundir import job_json
+from platforms.schedulers import node_facts, script
+from platforms.schedulers.kubernetes.manifest import launch, placeholders
+from platforms.schedulers.slurm import render
+
+ARCHIVE = Path("/runs/archives/models-0123456789ab.pyz")
+SPEC = JobSpec(
+    "stream-1x1cpu-k2345abc", "test_stream.py::test_stream[x]", "x", Layout(1, 1, "cpu"), ("./stream", "-n", "8"),
+    node_facts=ARCHIVE,
+)  # fmt: skip
+
+
+def platform(scheduler: str, **keys: object) -> Platform:
+    known = {"name": "x", "scheduler": scheduler, "device": "cpu", "layouts": {"default": ("1x1",)}}
+    return Platform(**{**known, "source": Path("x.yaml"), **keys})
+
+
+def line(node: str, part: str, facts: dict[str, object], seq: int = 0) -> bytes:
+    metadata = {"file": "node.py", "lineno": 0, "rank": 0, "seq": seq}
+    value = {"node": node, "part": part, "facts": facts}
+    content = {"namespace": "hpcml", "key": "hpcml_node", "value": value, "metadata": metadata}
+    return b":::MLLOG " + json.dumps(content).encode() + b"\n"
+
+
+LOG = (
+    line("n1", "host", {"kernel": "6.1"})
+    + b"bandwidth: 12\n"
+    + line("n2", "host", {"kernel": "6.1"})
+    + line("n1", "after", {"warnings": ["not alone: others used 1.0 on n1"], "contention": {"neighbours_cores": 1.0}}, 1)
+    + line("n2", "after", {"warnings": ["not alone: others used 0.5 on n2"], "contention": {"neighbours_cores": 0.5}}, 1)
+)
+
+
+def test_the_nodes_of_a_program_that_says_nothing_itself_are_known() -> None:
+    run = log_reader.parse(LOG, SPEC)
+    assert run.nodes["n2"]["host"] == {"kernel": "6.1"}
+    assert run.problems == ()
+    assert run.warnings == ("not alone: others used 1.0 on n1 (and on 1 more nodes)",)
+    assert gates.is_load_known(run)
+    content = json.loads(json_of(run))
+    assert job_json.run_from(content).nodes == run.nodes
+
+
+def json_of(run: Run) -> str:
+    return job_json.as_json(job_json.run_content(run, SPEC, "7", None, None))
+
+
+def test_a_node_of_which_nothing_is_known_leaves_the_load_unknown() -> None:
+    assert not gates.is_load_known(log_reader.parse(LOG + line("n3", "host", {}), SPEC))
+
+
+def test_lines_of_nodes_are_not_numbered_with_those_of_ranks() -> None:
+    assert not log_reader.parse(LOG.replace(b"12\n", b"12"), SPEC).problems
+    assert "hpcml_end" in str(log_reader.parse(LOG.replace(b'"file": "node.py"', b'"file": "meter.py"'), SPEC).problems)
+
+
+# --- the words before the command ------------------------------------------------------------------------------------
+
+
+def test_local_and_ssh_run_the_archive_that_lies_on_the_machine() -> None:
+    assert shlex.split(script.render(SPEC, platform("local")))[-5:] == ["exec", *words("python3", ARCHIVE)][-5:]
+    far = script.render(SPEC, platform("ssh", host="far", work_dir="/work/me"), "/work/me")
+    assert "/work/me/archives/models-0123456789ab.pyz ./stream -n 8" in " ".join(far.split())
+
+
+def words(python: str, archive: object) -> list[str]:
+    return ["sh", "-c", node_facts.SCRIPT, python, str(archive), "./stream", "-n", "8"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "before", "after"),
+    [
+        ({}, [], ["./stream", "-n", "8"]),
+        ({"launcher": "torchrun"}, [], ["sh", "-c"]),  # one on each node, so it stands outside
+        ({"launcher": "srun"}, ["srun"], ["sh", "-c"]),
+        ({"container": ContainerKeys(runtime="apptainer", image="x.sif")}, ["apptainer"], ["./stream"]),
+    ],
+)
+def test_on_slurm_it_runs_once_on_each_node_and_in_the_container(
+    changes: dict[str, object], before: list[str], after: list[str]
+) -> None:
+    launcher = str(changes.pop("launcher", "none"))
+    launched = render.launch(replace(SPEC, launcher=launcher), platform("slurm", work_dir="/work/me", **changes))
+    command = shlex.split(" ".join(launched))
+    place = command.index(node_facts.SCRIPT)
+    assert command[place - 2 : place + 3] == words("python3", "/work/me/archives/models-0123456789ab.pyz")[:5]
+    assert command[: len(before)] == before
+    assert command[place + 3 :][: len(after)] == after
+
+
+def test_a_pod_starts_although_the_archive_is_not_there() -> None:
+    pods = platform("kubernetes", kubernetes=KubernetesKeys(image="i:1"))
+    command = launch.command(SPEC, pods)
+    assert command[3:] == ["python3", "/hpc-ml-bench/code/models-0123456789ab.pyz", "./stream", "-n", "8"]
+    assert "$$(date" in command[2]
+    (volume,) = [each for each in placeholders.volumes(SPEC, pods) if each["name"] == "code"]
+    assert volume["configMap"]["optional"] is True
+
+
+def test_a_platform_may_do_without(tmp_path: Path) -> None:
+    assert node_facts.shell_words(None, "python3", "/x") == []
+
+
+# --- without a Python -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("python", "archive"), [("nosuch", __file__), ("false", __file__), ("true", "/nosuch.pyz")])
+def test_without_a_python_the_shell_says_what_it_can(python: str, archive: str) -> None:
+    command = ["sh", "-c", node_facts.SCRIPT, python, archive, "sh", "-c", "echo printed; exit 5"]
+    done = subprocess.run(command, capture_output=True, check=False, env={"PATH": "/usr/bin:/bin", "SLURM_NODEID": "3"})
+    assert done.returncode == 5
+    run = log_reader.parse(done.stdout, SPEC)
+    (facts,) = run.nodes.values()
+    assert facts["host"]["read_by"] == "sh"
+    assert facts["host"]["kernel"]
+    assert not gates.is_load_known(run)
+
+
+def test_further_ranks_of_a_node_run_as_they_are() -> None:
+    command = ["sh", "-c", node_facts.SCRIPT, "nosuch", "/nosuch", "echo", "printed"]
+    done = subprocess.run(command, capture_output=True, check=True, env={"PATH": "/usr/bin:/bin", "SLURM_LOCALID": "1"})
+    assert done.stdout == b"printed\n"

@@ -1,0 +1,117 @@
+"""What nodes say of themselves explains a change, tells devices apart, and ends no series that goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from platforms.job import Metric, Outcome
+from reporting.compare.causes import causes_of
+from reporting.gate.judge import judge
+from reporting.gate.verdict import Kind
+from reporting.history import one_device
+from reporting.history.comparability import asked, comparability, fields_of
+from reporting.history.envelope import Envelope, Revision
+from reporting.history.nights import NOON
+from reporting.history.run_facts import envelope_of
+from reporting.references.answers import References
+from tests.reporting.run_json import gpu_run
+
+DAY_S = 86_400.0
+HOST = {"kernel": "6.1.0", "cpu": "AMD EPYC 7742", "cores": 64, "sockets": 2, "memory_bytes": 2**38, "cpu_quota": "max"}
+A100 = {"name": "NVIDIA A100-SXM4-80GB", "driver": "550.54", "memory_bytes": 84987740160, "power_limit_w": 400.0}
+
+
+def foreign(night: int = 0, gpu: dict[str, Any] | None = A100, nodes: int = 1, **parts: Any) -> dict[str, Any]:
+    """The run.json of an all-reduce that knows nothing of its machine. gpu: of its nodes; None: no tool said it."""
+    devices = {} if gpu is None else {"devices": {"list": [gpu] * 4}}
+    facts = {"host": HOST, **devices, **parts}
+    return gpu_run(
+        test="test_nccl.py::test_all_reduce[a100-1x4gpu]",
+        benchmark=None,
+        start={},
+        summary={},
+        windows=[],
+        started_s=1795385573.2 + night * DAY_S,
+        effective_throughput=None,
+        metrics={"bandwidth": {"value": 360.0 + night % 3, "unit": "GB/s", "better": "higher"}},
+        asked={"arguments": ["all_reduce_perf", "-b", "8G"]},
+        node_facts={f"n{number}": facts for number in range(nodes)} if parts.get("known", True) else {},
+    )
+
+
+def envelope(run: dict[str, Any], night: int = 0) -> Envelope:
+    return envelope_of(
+        run, site="centre", run_id=f"night-{night}", attempt=1, outcome=Outcome.PASSED, sane=True,
+        revision=Revision.TEST_ENDED, written_s=run["started_s"] + 60,
+    )  # fmt: skip
+
+
+def old(night: int = 0) -> Envelope:
+    """From before the facts of nodes were recorded."""
+    return envelope(foreign(night) | {"node_facts": {}}, night)
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> str:
+    return causes_of([envelope(before)], [envelope(after)], metric="bandwidth").provenance()
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (foreign(gpu={**A100, "driver": "580.65"}), "changed: driver 550.54 -> 580.65"),
+        (foreign(program={"sha256": "a1", "files": {"app.py": "2222"}}), "changed: file app.py 1111 -> 2222"),
+        (foreign(storage={"work": "lustre"}), "changed: work_file_system not recorded -> lustre"),
+    ],
+)
+def test_a_driver_an_edited_program_and_a_file_system_are_named(after: dict[str, Any], said: str) -> None:
+    before = foreign(program={"sha256": "a1", "files": {"app.py": "1111"}}) if "app.py" in said else foreign()
+    assert said in changed(before, after)
+
+
+def test_of_nodes_that_differ_all_values_are_provenance() -> None:
+    run = foreign(nodes=2)
+    run["node_facts"]["n1"] = {"host": {**HOST, "kernel": "5.14"}}
+    assert envelope(run).provenance["kernel"] == "5.14, 6.1.0"
+
+
+def test_the_devices_of_any_command_are_told_apart() -> None:
+    fields = fields_of(foreign(nodes=2))
+    assert fields == {
+        "layout": "1x4gpu", "device": "A100-SXM4-80GB", "devices": 8, "memory_gib": 80.0, "cpu_quota": "max",
+    }  # fmt: skip
+    assert fields_of(foreign() | {"layout": "1x1cpu"})["device"] == "AMD EPYC 7742"
+    mixed = foreign(nodes=2)
+    mixed["node_facts"]["n1"] = {"host": HOST, "devices": {"list": [{**A100, "name": "H100"}]}}
+    assert "device" not in fields_of(mixed)
+
+
+def test_a_series_goes_on_when_its_device_is_recorded_from_now_on() -> None:
+    """Under its older name, which answers have."""
+    runs = [*(old(night) for night in range(10)), *(envelope(foreign(night), night) for night in range(10, 20))]
+    names = {run.comparability for run in one_device.joined(runs)}
+    assert names == {comparability(asked(runs[0].fields))} == {runs[0].comparability}
+    current = envelope(foreign(20), 20)
+    verdict = judge(current, runs, References(), NOON, options="")["bandwidth"]
+    assert verdict.kind is Kind.OK
+
+
+def test_a_night_on_which_the_tool_has_failed_belongs_to_the_only_device() -> None:
+    runs = [envelope(foreign(night), night) for night in range(3)] + [envelope(foreign(3, gpu=None), 3)]
+    assert {run.comparability for run in one_device.joined(runs)} == {runs[0].comparability}
+
+
+def test_two_devices_are_two_series_and_the_second_one_says_what_it_has_left() -> None:
+    runs = [*(old(night) for night in range(10)), *(envelope(foreign(night), night) for night in range(10, 40))]
+    current = envelope(foreign(40, gpu={**A100, "name": "NVIDIA H100 80GB HBM3"}), 40)
+    verdict = judge(current, runs, References(), NOON, options="")["bandwidth"]
+    assert verdict.red
+    assert "device is H100 80GB HBM3, was A100-SXM4-80GB" in verdict.text
+
+
+def test_runs_of_our_own_benchmarks_and_imported_ones_are_left_alone() -> None:
+    own = envelope(gpu_run())
+    imported = Envelope(**{**vars(old()), "comparability": comparability({"layout": "1x4gpu"}), "fields": {"layout": "1x4gpu"}})
+    assert one_device.joined([own, imported]) == [own, imported]
+    assert Metric(360.0, "GB/s") == imported.metrics["bandwidth"]
