@@ -7,6 +7,7 @@ changes how the command ends.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 import os
@@ -18,13 +19,15 @@ import subprocess
 import sys
 import time
 from types import FrameType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from models import cgroups, contention, host, node_devices, node_network
 from models.host import read_text
 from models.meter import Wire
 
 Facts = Dict[str, Any]
+ITEMS = 8  # of a list that fit a line of the wire
+WRITER = "node.py"  # of lines that are numbered apart from those of ranks
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 # Where modules, vendors' images and launchers say which versions they are.
 VERSION_VARIABLES: Mapping[str, str] = {
@@ -50,15 +53,16 @@ def main(command: Sequence[str]) -> int:
     wire = Wire(node_number(os.environ))
     facts = facts_before(command)
     for part in facts:
-        _write(wire, part, facts[part])
+        _write(wire, part, facts[part], file=WRITER)
     counters = node_network.counters()
     watch = contention.ContentionWatch()
     watch.begin()
     began = time.monotonic()
     status = _run(command)
     watch.end()
-    after = facts_after(watch, counters, on_cpu="devices" not in facts)
-    _write(wire, "after", {"elapsed_s": round(time.monotonic() - began, 3), **after})
+    elapsed_s = time.monotonic() - began
+    for part, facts_of_part in facts_after(watch, elapsed_s, counters, on_cpu="devices" not in facts).items():
+        _write(wire, part, facts_of_part, file=WRITER)
     if status < 0:
         _end_by(-status)
     return status
@@ -72,8 +76,20 @@ def node_number(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _write(wire: Wire, part: str, facts: Facts) -> None:
-    wire.emit("hpcml_node", {"node": platform.node(), "part": part, "facts": facts}, file="node.py")
+def write_facts(wire: Wire, folders: Mapping[str, str]) -> None:
+    """Write what this node is among the lines of a rank that trains; of its devices and work hpcml_start says more.
+
+    folders: those whose file system is a fact, by name.
+    """
+    for part, facts in _facts(_parts_of_node(folders)).items():
+        _write(wire, part, facts)
+
+
+def _write(wire: Wire, part: str, facts: Facts, **metadata: str) -> None:
+    items = facts.get("list")
+    for place in range(0, len(items or [None]), ITEMS):
+        some = facts if items is None else {"list": items[place : place + ITEMS]}
+        wire.emit("hpcml_node", {"node": platform.node(), "part": part, "facts": some}, **metadata)
 
 
 # --- the facts --------------------------------------------------------------------------------------------------------
@@ -84,16 +100,28 @@ def facts_before(command: Sequence[str]) -> Dict[str, Facts]:
     look = node_devices.Look([], [], None)
     with contextlib.suppress(Exception):  # a fact that cannot be read must not cost a job
         look = node_devices.look()
-    parts: Dict[str, Callable[[], Any]] = {
+    return _facts(
+        {
+            **_parts_of_node(folders_of(command)),
+            "devices": lambda: look.devices,
+            "health": lambda: look.health,
+            "program": lambda: program(command),
+        }
+    )
+
+
+def _parts_of_node(folders: Mapping[str, str]) -> Dict[str, Callable[[], Any]]:
+    return {
         "host": host_facts,
-        "devices": lambda: look.devices,
-        "health": lambda: look.health,
         "network": node_network.network,
         "place": node_network.place,
         "software": lambda: software(os.environ),
-        "storage": lambda: storage(command),
-        "program": lambda: program(command),
+        "storage": lambda: storage(folders),
     }
+
+
+def _facts(parts: Mapping[str, Callable[[], Any]]) -> Dict[str, Facts]:
+    """Return the facts of each part; those of a part that cannot be read are left out."""
     found = {}
     for part, read in parts.items():
         with contextlib.suppress(Exception):
@@ -131,7 +159,9 @@ def host_facts(root: str = "/") -> Facts:
 
 def _numa_nodes(root: str) -> Optional[int]:
     with contextlib.suppress(OSError):
-        return sum(name.startswith("node") for name in os.listdir(os.path.join(root, "sys/devices/system/node"))) or None
+        return (
+            sum(name.startswith("node") for name in os.listdir(os.path.join(root, "sys/devices/system/node"))) or None
+        )
     return None
 
 
@@ -141,14 +171,19 @@ def software(environ: Mapping[str, str]) -> Facts:
     return _known({**found, "python": platform.python_version()})
 
 
-def storage(command: Sequence[str], root: str = "/") -> Facts:
-    """The type of the file system of the work folder, the temporary one, and of each folder in the command line."""
-    mounts = [line.split(" ") for line in read_text(root, "proc/self/mounts").splitlines()]
+def folders_of(command: Sequence[str]) -> Dict[str, str]:
+    """Return the folders that a command may read and write, by name: the first in its command line is the data's."""
     folders = {"work": os.getcwd(), "temporary": os.environ.get("TMPDIR", "/tmp")}
     for word in command[1:]:
         path = word.partition("=")[2] or word
         if os.path.isabs(path) and os.path.isdir(path):
             folders.setdefault("data", path)
+    return folders
+
+
+def storage(folders: Mapping[str, str], root: str = "/") -> Facts:
+    """Return the type of the file system of each folder, as the mounts below `root` have it."""
+    mounts = [line.split(" ") for line in read_text(root, "proc/self/mounts").splitlines()]
     return _known({name: _file_system(os.path.realpath(folder), mounts) for name, folder in folders.items()})
 
 
@@ -198,7 +233,7 @@ def _hash_of_files(paths: Sequence[str]) -> Optional[str]:
     digest = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
-            for piece in iter(lambda file=file: file.read(1 << 20), b""):
+            for piece in iter(functools.partial(file.read, 1 << 20), b""):
                 digest.update(piece)
     return digest.hexdigest()[:HASH_CHARACTERS]
 
@@ -207,13 +242,16 @@ def _known(facts: Mapping[str, Any]) -> Facts:
     return {name: value for name, value in facts.items() if value not in (None, "", {}, [])}
 
 
-def facts_after(watch: contention.ContentionWatch, counters: Mapping[str, int], on_cpu: bool) -> Facts:
-    """What happened on this node while the command ran.
+def facts_after(
+    watch: contention.ContentionWatch, elapsed_s: float, counters: Mapping[str, int], on_cpu: bool
+) -> Dict[str, Facts]:
+    """What happened on this node while the command ran, in parts.
 
     counters: of its network cards, before. on_cpu: the processor computes.
     """
-    found: Facts = {}
-    with contextlib.suppress(Exception):
+
+    def others() -> Facts:
+        found: Facts = {"elapsed_s": round(elapsed_s, 3)}
         counted = watch.counted(threads=1, of_node=True)
         if counted is not None:
             counted["waited_s"] = None  # of our own threads, which wait for the command
@@ -222,11 +260,15 @@ def facts_after(watch: contention.ContentionWatch, counters: Mapping[str, int], 
             joined = contention.join([counted], on_cpu=on_cpu)
             found["contention"] = joined.value
             found["warnings"] = [text for text in joined.warnings if not text.startswith(OF_THREADS)]
-    with contextlib.suppress(Exception):
-        found["health"] = [] if on_cpu else node_devices.health()
+        return _known(found)
+
+    def counts() -> List[str]:
         now = node_network.counters()
-        found["network"] = {name: now[name] - count for name, count in counters.items() if now.get(name, 0) > count}
-    return _known(found)
+        return [f"{name} {now[name] - count}" for name, count in counters.items() if now.get(name, 0) > count]
+
+    return _facts(
+        {"after": others, "health_after": lambda: [] if on_cpu else node_devices.health(), "network_after": counts}
+    )
 
 
 def sees_all_of_job(environ: Mapping[str, str]) -> bool:

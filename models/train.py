@@ -20,7 +20,7 @@ from typing import Any, List
 
 import torch
 
-from models import checks, contention, fault_injection
+from models import checks, contention, fault_injection, node
 from models.abort import abort_all_ranks, abort_for_other_rank, abort_this_rank, attempt
 from models.errors import CommandError
 from models.meter import Meter, Solo, Wire
@@ -82,6 +82,8 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     step = make_step(setup, meter, inputs)
 
     # The loop. hpcml_start stands in the log before its first step.
+    if setup.world.local_rank == 0:
+        node.write_facts(meter.wire, {"work": os.getcwd(), "data": os.path.abspath(setup.options.data_dir)})
     meter.start(start_value(setup, ranks.backend, step.replicas), mlperf_keys(setup))
     health_before = accelerator.health()
     losses = loop(setup, ranks, meter, step)

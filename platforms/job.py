@@ -217,7 +217,7 @@ class JobSpec:
 
     @property
     def code(self) -> Path | None:
-        """The code archive that must lie on the machine: that of a benchmark, or the one that reads the nodes' facts."""
+        """The code archive that must lie on the machine: of a benchmark, or to read the facts of nodes."""
         return self.archive or self.node_facts
 
     @property

@@ -187,7 +187,8 @@ class LogReader:
             for text in _list(parts.get("after", {}).get("warnings")):
                 found.setdefault(str(text).partition(":")[0], []).append(str(text))
         return tuple(
-            texts[0] if len(texts) == 1 else f"{texts[0]} (and on {len(texts) - 1} more nodes)" for texts in found.values()
+            texts[0] if len(texts) == 1 else f"{texts[0]} (and on {len(texts) - 1} more nodes)"
+            for texts in found.values()
         )
 
     # --- what is wrong ---
@@ -244,9 +245,7 @@ class LogReader:
             self._said = self._said or tuple(readable(str(line)) for line in _list(problem.get("said")))
             return
         if event.key == NODE:
-            facts = (value or {}).get("facts")
-            if isinstance(facts, Mapping):
-                self._nodes.setdefault(str((value or {}).get("node")), {})[str((value or {}).get("part"))] = facts
+            self._on_node(value or {})
             return
         handler = self._handlers.get(event.key)
         if handler is None:
@@ -266,6 +265,14 @@ class LogReader:
             self._summary = {}
             self._end = None
         self._start = value
+
+    def _on_node(self, value: Mapping[str, object]) -> None:
+        facts = value.get("facts")
+        if isinstance(facts, Mapping):
+            parts = self._nodes.setdefault(str(value.get("node")), {})
+            part = str(value.get("part"))
+            known = _list(parts.get(part, {}).get("list"))
+            parts[part] = {**facts, "list": [*known, *_list(facts.get("list"))]} if known else facts
 
     def _on_progress(self, event: Event, value: Mapping[str, object]) -> None:
         self._progress = value

@@ -46,7 +46,7 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
         "layout": run_json.get("layout"),
         "workload_version": start.get("workload_version"),
         "device": _MIG.sub("", name).removeprefix("NVIDIA "),
-        "devices": _devices(run_json) if start else seen.count,
+        "devices": _devices(run_json) if start else seen.number,
         "memory_gib": rounded_gib(device.get("memory_bytes", seen.memory_bytes)),
         "mig": mig[1] if mig else seen.mig,
         "cpu_quota": _quota(part(start, "host").get("cpu_quota", seen.cpu_quota)),

@@ -36,13 +36,13 @@ class Devices(NamedTuple):
     """What a job's nodes offer it to compute on. None: not known.
 
     Attributes:
-        count: on all nodes together.
+        number: on all nodes together.
         memory_bytes: of one device, or of a node without devices.
         cpu_quota: in cores; "max": none is set.
     """
 
     name: str | None = None
-    count: int | None = None
+    number: int | None = None
     memory_bytes: int | None = None
     mig: str | None = None
     cpu_quota: float | str | None = None
@@ -76,7 +76,7 @@ def throttled(run_json: Mapping[str, Any]) -> list[str]:
     """Why GPUs were slower than they could be, after the command."""
     found: list[str] = []
     for parts in _nodes(run_json):
-        for each in part(parts, "after").get("health") or ():
+        for each in part(parts, "health_after").get("list") or ():
             found += each.get("throttled") or ()
     return found
 
@@ -85,10 +85,10 @@ def devices_of(run_json: Mapping[str, Any]) -> Devices:
     """What a job could compute on: its GPUs, or on CPUs its processors. Nodes that differ make no one device."""
     on_cpu = str(run_json.get("layout") or "").endswith("cpu")
     nodes = [_devices_on(parts, on_cpu) for parts in _nodes(run_json)]
-    if not nodes or len({each._replace(count=None) for each in nodes}) > 1:
+    if not nodes or len({each._replace(number=None) for each in nodes}) > 1:
         return Devices()
-    counts = [each.count for each in nodes if each.count is not None]
-    return nodes[0]._replace(count=sum(counts) or None)
+    numbers = [each.number for each in nodes if each.number is not None]
+    return nodes[0]._replace(number=sum(numbers) or None)
 
 
 def _devices_on(parts: Mapping[str, Any], on_cpu: bool) -> Devices:

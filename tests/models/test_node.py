@@ -14,6 +14,7 @@ import pytest
 
 from models import node, node_devices, node_network
 from models.contention import ContentionWatch
+from platforms.results import log_reader
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,10 +47,15 @@ def test_a_fact_that_cannot_be_read_costs_nothing_else(
     def breaks(*_: object) -> None:
         raise ValueError
 
-    for module, name in ((node_devices, "look"), (node_network, "network"), (node, "host_facts"), (ContentionWatch, "counted")):
+    for module, name in (
+        (node_devices, "look"),
+        (node_network, "network"),
+        (node, "host_facts"),
+        (ContentionWatch, "counted"),
+    ):
         monkeypatch.setattr(module, name, breaks)
     assert node.main(["true"]) == 0
-    assert parts(capfd.readouterr().out).keys() == {"software", "storage", "program", "after"}
+    assert parts(capfd.readouterr().out).keys() == {"software", "storage", "program"}
 
 
 @pytest.mark.parametrize(("command", "status"), [("nosuch", 127), ("/", 126)])
@@ -61,7 +67,9 @@ def test_a_command_that_cannot_start_ends_as_in_a_shell(
 
 
 def begin(*command: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "models", "node", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "models", "node", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.slow
@@ -105,7 +113,8 @@ def test_the_file_systems_of_the_folders_of_a_job(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     mounts = f"/dev/root / ext4 rw 0 0\nhome:/home {tmp_path} nfs4 rw 0 0\nmds:/fs {tmp_path}/data lustre rw 0 0\n"
     (tmp_path / "proc/self/mounts").write_text(mounts)
-    found = node.storage(["fio", f"--directory={tmp_path}/data", "--bs=1M"], str(tmp_path))
+    folders = node.folders_of(["fio", f"--directory={tmp_path}/data", "--bs=1M"])
+    found = node.storage(folders, str(tmp_path))
     assert found["data"] == "lustre"
     assert found["temporary"] == "ext4"
 
@@ -134,5 +143,16 @@ def test_others_on_the_cores_of_the_job_are_named(monkeypatch: pytest.MonkeyPatc
     busy = {**counted, "elapsed_s": 100.0, "used_s": 1.0, "busy_s": dict.fromkeys(cores, 99.0), "host": "n07"}
     monkeypatch.setattr(watch, "counted", lambda **_: busy)
     monkeypatch.setattr(node, "sees_all_of_job", lambda _: True)
-    (warning,) = node.facts_after(watch, {}, on_cpu=True)["warnings"]
+    (warning,) = node.facts_after(watch, 100.0, {}, on_cpu=True)["after"]["warnings"]
     assert warning.startswith(f"not alone: others used {0.99 * len(cores) - 0.01:.1f} of the {len(cores)} core(s)")
+
+
+def test_many_devices_take_several_lines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    gpus: list[dict[str, object]] = [
+        {"name": "NVIDIA A100-SXM4-80GB MIG", "uuid": f"{n:08x}", "mig": "1g.10gb"} for n in range(56)
+    ]
+    monkeypatch.setattr(node_devices, "look", lambda: node_devices.Look(gpus, [], None))
+    assert node.main(["true"]) == 0
+    run = log_reader.parse(capfd.readouterr().out)
+    (facts,) = run.nodes.values()
+    assert facts["devices"]["list"] == gpus

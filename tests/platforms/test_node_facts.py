@@ -42,8 +42,12 @@ LOG = (
     line("n1", "host", {"kernel": "6.1"})
     + b"bandwidth: 12\n"
     + line("n2", "host", {"kernel": "6.1"})
-    + line("n1", "after", {"warnings": ["not alone: others used 1.0 on n1"], "contention": {"neighbours_cores": 1.0}}, 1)
-    + line("n2", "after", {"warnings": ["not alone: others used 0.5 on n2"], "contention": {"neighbours_cores": 0.5}}, 1)
+    + line(
+        "n1", "after", {"warnings": ["not alone: others used 1.0 on n1"], "contention": {"neighbours_cores": 1.0}}, 1
+    )
+    + line(
+        "n2", "after", {"warnings": ["not alone: others used 0.5 on n2"], "contention": {"neighbours_cores": 0.5}}, 1
+    )
 )
 
 

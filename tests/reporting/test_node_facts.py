@@ -112,6 +112,8 @@ def test_two_devices_are_two_series_and_the_second_one_says_what_it_has_left() -
 
 def test_runs_of_our_own_benchmarks_and_imported_ones_are_left_alone() -> None:
     own = envelope(gpu_run())
-    imported = Envelope(**{**vars(old()), "comparability": comparability({"layout": "1x4gpu"}), "fields": {"layout": "1x4gpu"}})
+    imported = Envelope(
+        **{**vars(old()), "comparability": comparability({"layout": "1x4gpu"}), "fields": {"layout": "1x4gpu"}}
+    )
     assert one_device.joined([own, imported]) == [own, imported]
     assert Metric(360.0, "GB/s") == imported.metrics["bandwidth"]
