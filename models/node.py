@@ -189,13 +189,15 @@ def storage(folders: Mapping[str, str], root: str = "/") -> Facts:
 
 def _file_system(folder: str, mounts: Sequence[Sequence[str]]) -> Optional[str]:
     """Return the type of the file system that is mounted lowest above a folder, as `lustre`."""
-    best = ("", None)  # type: Tuple[str, Optional[str]]
+    lowest = ""
+    kind = None
     for mount in mounts:
         if len(mount) > 2:
             place = mount[1].replace("\\040", " ")
-            if (folder + "/").startswith(place.rstrip("/") + "/") and len(place) >= len(best[0]):
-                best = (place, mount[2])
-    return best[1]
+            if (folder + "/").startswith(place.rstrip("/") + "/") and len(place) >= len(lowest):
+                lowest = place
+                kind = mount[2]
+    return kind
 
 
 def program(command: Sequence[str]) -> Facts:

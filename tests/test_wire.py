@@ -15,12 +15,12 @@ from typing import get_args
 
 import pytest
 
-from models import cgroups, contention, errors, meter
+from models import cgroups, contention, errors, meter, node, node_devices
 from models.accelerators import FAMILIES
 from models.meter import GATE_EXIT_CODE, LINE_BYTES, Meter, Solo, Wire
 from platforms.config.schema import Unit
 from platforms.job import DEVICE_UNITS, WIRE_EXIT_STATES, JobSpec, Layout, Outcome, State, state_of_exit
-from platforms.results import gates
+from platforms.results import gates, log_reader
 from platforms.results.log_reader import LogReader, Progress
 from reporting.history.run_facts import doubts_of, explanations_of
 
@@ -357,6 +357,19 @@ def test_the_words_of_the_doubts_and_explanations_are_those_of_the_jobs_own_warn
     assert len(warnings) == 4
     assert list(doubts_of({"warnings": warnings})) == ["not alone", "crowded"]
     assert list(explanations_of({"warnings": warnings})) == ["throttled", "throttled"]
+
+
+def test_many_devices_of_a_node_take_several_lines(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gpu = {"name": "NVIDIA A100-SXM4-80GB MIG", "driver": "550.54", "mig": "1g.10gb"}
+    gpus: list[dict[str, object]] = [{**gpu, "uuid": f"{number:08x}"} for number in range(56)]
+    monkeypatch.setattr(node_devices, "look", lambda: node_devices.Look(gpus, [], None))
+    assert node.main(["true"]) == 0
+    log = capfd.readouterr().out
+    assert max(map(len, log.splitlines())) <= LINE_BYTES
+    (facts,) = log_reader.parse(log).nodes.values()
+    assert facts["devices"]["list"] == gpus
 
 
 def test_each_unit_of_layouts_is_a_device_that_models_can_train_on() -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from models import node, node_devices, node_network
 from models.contention import ContentionWatch
-from platforms.results import log_reader
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,14 +144,3 @@ def test_others_on_the_cores_of_the_job_are_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(node, "sees_all_of_job", lambda _: True)
     (warning,) = node.facts_after(watch, 100.0, {}, on_cpu=True)["after"]["warnings"]
     assert warning.startswith(f"not alone: others used {0.99 * len(cores) - 0.01:.1f} of the {len(cores)} core(s)")
-
-
-def test_many_devices_take_several_lines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    gpus: list[dict[str, object]] = [
-        {"name": "NVIDIA A100-SXM4-80GB MIG", "uuid": f"{n:08x}", "mig": "1g.10gb"} for n in range(56)
-    ]
-    monkeypatch.setattr(node_devices, "look", lambda: node_devices.Look(gpus, [], None))
-    assert node.main(["true"]) == 0
-    run = log_reader.parse(capfd.readouterr().out)
-    (facts,) = run.nodes.values()
-    assert facts["devices"]["list"] == gpus
