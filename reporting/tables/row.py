@@ -10,6 +10,7 @@ from typing import Any
 from platforms.job import Run, setting_of
 from platforms.results.gates import trained_on
 from reporting.gate.verdict import Verdict
+from reporting.history import node_facts
 from reporting.history.envelope import Envelope
 
 NO_SPLIT = "no compute throughput and no compute fraction"
@@ -60,8 +61,9 @@ def started(row: Row) -> str:
 
 
 def hardware(run: Run) -> str:
-    """The device, by its own name. The nodes stand in place of a device that the program did not name."""
+    """The device, by its own name; the nodes where neither the program nor they have named it."""
     name = part(run, "device").get("name")
+    name = name or node_facts.devices_of({"layout": run.layout, "node_facts": run.nodes}).name
     if name:
         return str(name)
     nodes = run.status.nodes
