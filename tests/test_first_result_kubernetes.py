@@ -4,6 +4,7 @@ with --kubeconfig FILE --live-torch-image J on a real one, where each benchmark 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ CHOSEN = "gbs32 and (jobs and cosmoflow or pods and resnet50 or here and cosmofl
 ON_POD, ON_PODS, HERE = (
     f"test_{each}-gbs32-smoke]" for each in ("resnet50[pods-1x1cpu", "cosmoflow[jobs-2x1cpu", "cosmoflow[here-1x1cpu")
 )
+RUN = f"first-{os.getpid()}"  # pods of a stand-in share this machine's ports, which follow from the names of jobs
 # four steps in place of fourteen
 FEW_STEPS = "arguments: [--warmup-steps, '1', --steps-per-window, '1']"
 
@@ -43,7 +45,7 @@ class Newcomer(CommandLineUser):
         path.write_text(re.sub(old, new, text, flags=re.MULTILINE))
 
     def folder_of(self, name: str) -> Path:
-        return self.runs / "first" / re.sub(r"[\[\]]", "-", name).rstrip("-")
+        return self.runs / RUN / re.sub(r"[\[\]]", "-", name).rstrip("-")
 
 
 @pytest.fixture
@@ -82,7 +84,7 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
     newcomer.edits("site.yaml", r"\bpods\b", "pods, here")
     where = [f"--platform={name}" for name in ("jobs", "pods", "here")]
     saved = tmp_path / "saved.json"
-    said = newcomer.run("pytest", "-k", CHOSEN, *where, size, runs, "--run-id=first", f"--benchmark-json={saved}")
+    said = newcomer.run("pytest", "-k", CHOSEN, *where, size, runs, f"--run-id={RUN}", f"--benchmark-json={saved}")
     assert "3 passed" in said
     measured = {one["name"]: one["extra_info"] for one in json.loads(saved.read_text())["benchmarks"]}
     assert measured.keys() == {ON_POD, ON_PODS, HERE}
@@ -186,7 +188,7 @@ class Trainer(Newcomer):
 
     def trains(self, chosen: str, *names: str) -> None:
         where = [f"--platform={self.named(kind)}" for kind in ("job", "pod")]
-        said = self.run("pytest", "-k", f"gbs32{chosen}", *where, f"--runs-dir={self.runs}", "--run-id=first")
+        said = self.run("pytest", "-k", f"gbs32{chosen}", *where, f"--runs-dir={self.runs}", f"--run-id={RUN}")
         assert f"{len(names)} passed" in said
         for name in names:
             trained(self, name, 2 if "-2x1cpu" in name else 1)
