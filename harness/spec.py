@@ -14,6 +14,7 @@ from harness import cases, manifests
 from harness.cases import Case
 from harness.plans import TrialRequest
 from platforms.config.durations import seconds_of
+from platforms.config.schema import Platform
 from platforms.job import DEVICE_UNITS, JobSpec
 from platforms.schedulers import backend_of
 from platforms.schedulers.job_spec import choose_launcher, new_spec
@@ -75,11 +76,18 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         benchmark=benchmark,
         launcher=launcher,
         archive=archive if benchmark else None,
-        node_facts=archive if benchmark is None and arguments and platform.node_facts else None,
+        node_facts=archive if _has_facts(benchmark, arguments, platform, manifest) else None,
         data_dir=data_dir,
         request={name: value for name, value in request.items() if value != "auto"},
         **manifest,
     )
+
+
+def _has_facts(
+    benchmark: str | None, arguments: Sequence[str], platform: Platform, manifest: Mapping[str, object]
+) -> bool:
+    """Whether a job is run with a look at its nodes: a test's own command, in pods of ours."""
+    return benchmark is None and bool(arguments) and platform.node_facts and not manifest.get("manifest")
 
 
 def manifest_parameters(job_request: JobRequest) -> dict[str, object]:

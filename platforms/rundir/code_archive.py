@@ -25,6 +25,8 @@ import runpy
 if __name__ == "__main__":
     runpy.run_module("models.__main__", run_name="__main__", alter_sys=True)
 """
+# What `sh models-<code>.pyz …` runs; commits before it have none. A zip file may have anything before it.
+NODE = "models/node.sh"
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _write(package: Mapping[str, bytes], folder: Path) -> Archive:
         digest.update(f"{len(name)} {name} {len(members[name])} ".encode() + members[name])
     code = digest.hexdigest()[:12]
     path = folder / f"models-{code}.pyz"
-    content = _zip(members)
+    content = members.get(NODE, b"") + _zip(members)
     if not path.exists() or path.read_bytes() != content:
         folder.mkdir(parents=True, exist_ok=True)
         atomic_file.write_bytes(path, content, sync=True)  # another session may build it now, a job may start from it
