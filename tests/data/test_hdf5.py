@@ -332,12 +332,3 @@ def test_a_process_that_could_not_read_a_file_ends_as_it_wants_to(tmp_path):
     command = [sys.executable, "-c", UNREADABLE, str(tmp_path)]  # a folder can be opened, and not read
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "missing\n", "")
-
-
-def test_names_need_not_be_text(tmp_path):
-    path = os.fsencode(tmp_path) + b"/\xff \n.h5"
-    save(tmp_path / "a.h5", values()).rename(os.fsdecode(path))
-    assert load(path, (NAME,))[NAME].tobytes() == values().tobytes()
-    os.truncate(path, 100)
-    with pytest.raises(DataCorrupt, match=r"\\xff"):
-        load(path, (NAME,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import subprocess
@@ -131,35 +130,21 @@ def test_a_file_that_is_gone_is_named(disk, work, wish):
             pagecache.prepare(files, wish)
 
 
-def test_an_error_ends_the_others_as_well(disk):
-    asked = itertools.count()
-
-    class Files(list[bytes]):
-        def __getitem__(self, number):
-            next(asked)
-            return super().__getitem__(number)
-
-    paths = write(disk, [SIZE])
-    files = Files([*paths * 100, os.fsencode(disk / "gone"), *paths * 1_000_000])
-    with pytest.raises(DataMissing):
-        pagecache.load(files)
-    assert next(asked) < len(files)
-
-
-def test_ctrl_c_ends_it(disk):
+@pytest.mark.parametrize(("ctrl_c", "error"), [(False, DataMissing), (True, KeyboardInterrupt)])
+def test_an_error_and_ctrl_c_end_all_threads(disk, ctrl_c, error):
     class Endless(list[bytes]):
         def __len__(self):
             return 10**9
 
         def __getitem__(self, number):
-            if number == 100:
+            if number == 100 and ctrl_c:
                 os.kill(os.getpid(), signal.SIGINT)
-            return path
+            return path if number != 100 or ctrl_c else os.fsencode(disk / "gone")
 
     (path,) = write(disk, [SIZE])
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             pagecache.load(Endless())
     finally:
         signal.signal(signal.SIGINT, before)

@@ -266,16 +266,6 @@ def test_two_writers_at_once_end_with_one_good_set(tmp_path):
     assert len(open_folder(str(tmp_path / "set"), image_size=64, augment=False, seed=0)) == 40
 
 
-def test_the_slower_writer_of_another_set_is_refused(tmp_path):
-    def fill(part: str) -> None:
-        Path(part, "mine").write_text("text")
-        write(tmp_path / "set", samples=7)  # meanwhile somebody else is faster
-
-    assert publish.publish(str(tmp_path / "set"), fill) is False
-    assert beside(tmp_path / "set") == []
-    assert open_folder(str(tmp_path / "set"), image_size=64, augment=False, seed=0).bytes
-
-
 def running(process: subprocess.Popen[str], folder: Path) -> tuple[Path, list[int]]:
     """The folder that a writer fills, once each of its two processes does, and they."""
     for index in (0, 1):

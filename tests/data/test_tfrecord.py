@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import os
 import random
 import struct
 import sys
@@ -126,16 +125,6 @@ def test_what_others_write_we_read(tmp_path, reader):
     writer.close()
     assert read(tmp_path / "plain", reader) == (X, Y)
     assert read(saved(tmp_path / "gzip", gzip.compress((tmp_path / "plain").read_bytes(), 9)), reader) == (X, Y)
-
-
-def test_the_file_name_may_be_bytes_and_no_utf8(tmp_path):
-    path = os.fsencode(tmp_path) + b"/\xff.tfrecord"
-    write(path, X, Y)
-    x, y = np.zeros(len(X), np.uint8), np.zeros(4, np.float32)
-    READERS[0].read(path, x, y)
-    assert x.tobytes() == X
-    with pytest.raises(DataCorrupt, match=r"/\\xff.tfrecord, record 1: its feature x has 64 bytes"):
-        READERS[0].read(path, x[1:], y)
 
 
 def field(number: int, wire: int, content: bytes) -> bytes:

@@ -286,6 +286,7 @@ def test_an_idle_thread_keeps_no_sample(tmp_path):
         ("a signal while a file system hangs", 5, ""),
         ("ctrl-c while a file system hangs", -signal.SIGINT, "KeyboardInterrupt"),
         ("the end while threads are busy", 0, ""),  # one that comes back from torch to no interpreter would abort it
+        ("the end of a job whose threads are late", 0, ""),
     ],
 )
 def test_no_thread_keeps_a_process_from_ending_as_it_wants_to(ends, how, status, last):
@@ -297,6 +298,7 @@ def test_no_thread_keeps_a_process_from_ending_as_it_wants_to(ends, how, status,
 
 SCRIPT = """
 import json, os, signal, sys, torch
+from models.__main__ import leave
 from models.data import thread_loader
 from models.data.thread_loader import ThreadLoader
 
@@ -333,7 +335,6 @@ print("first", flush=True)
 """
 
 BUSY = """
-thread_loader.JOIN_LIMIT_S = 100.0  # on a busy machine they need long
 class Busy:
     blank = (((1 << 16,), torch.float32), ((1,), torch.float32))
     def fill(self, index, x, y):
@@ -349,7 +350,8 @@ CODES = {
     "an exception while a file system hangs": HANGING + "raise ValueError('enough')",
     "a signal while a file system hangs": HANGING + "next(batches)",
     "ctrl-c while a file system hangs": HANGING + "next(batches)",
-    "the end while threads are busy": BUSY,
+    "the end while threads are busy": "thread_loader.JOIN_LIMIT_S = 100.0" + BUSY,
+    "the end of a job whose threads are late": "thread_loader.JOIN_LIMIT_S = 0.0" + BUSY + "leave(0)",
 }
 SIGNALS = {"a signal while a file system hangs": signal.SIGTERM, "ctrl-c while a file system hangs": signal.SIGINT}
 
