@@ -88,14 +88,6 @@ def test_it_computes_what_the_reference_does() -> None:
     assert torch.allclose(net(x).double(), 1.2 * torch.tanh(expected), atol=1e-6)
 
 
-def test_the_range_of_its_answers(net: cosmoflow.CosmoFlow) -> None:
-    nn.init.constant_(net.head.bias, 50)
-    answers = net.eval()(prepared())
-    assert answers.shape == (2, 4)
-    assert answers.dtype is torch.float32
-    assert torch.allclose(answers, torch.tensor(1.2))
-
-
 @pytest.mark.slow
 def test_dropout_is_for_training_only_and_drawn_from_torch(net: cosmoflow.CosmoFlow) -> None:
     def answer(seed: int) -> torch.Tensor:
@@ -145,20 +137,7 @@ def test_channels_last_stays_so(net: cosmoflow.CosmoFlow, dtype: torch.dtype) ->
     assert all(tensor.is_contiguous(memory_format=torch.channels_last_3d) for tensor in seen)
 
 
-AT_NIGHT = pytest.mark.nightly("models/benchmarks/cosmoflow.py")
-
-
-@pytest.mark.parametrize(
-    ("shape", "channels_last"),
-    [
-        ((64, 32, 32), False),
-        ((32, 64, 32), True),
-        pytest.param((32, 64, 32), False, marks=AT_NIGHT),
-        pytest.param((64, 32, 32), True, marks=AT_NIGHT),
-        pytest.param(SMOKE, False, marks=AT_NIGHT),
-        pytest.param(SMOKE, True, marks=AT_NIGHT),
-    ],
-)
+@pytest.mark.parametrize(("shape", "channels_last"), [((64, 32, 32), False), ((32, 64, 32), True)])
 @pytest.mark.slow
 def test_gradients_in_bf16_are_those_in_fp32(shape: tuple[int, ...], channels_last: bool) -> None:
     """Of each convolution, for the very numbers that it was given: cubes that are two voxels deep are the hard ones."""
@@ -230,24 +209,6 @@ def test_counts_become_logarithms_in_the_format_and_dtype_asked_for(channels_las
 def test_loss_by_hand() -> None:
     answers, targets = torch.tensor([[0.5, -1.0, 0.0, 0.25]]), torch.tensor([[0.0, 1.0, 0.0, 0.75]])
     assert cosmoflow.criterion(answers, targets).item() == pytest.approx((0.25 + 4 + 0 + 0.25) / 4)
-
-
-@pytest.mark.slow
-def test_it_learns(net: cosmoflow.CosmoFlow) -> None:
-    """Four fixed samples by heart, every parameter taking part; dropout off, whose noise is larger than this set."""
-    x = prepared(batch=4) * torch.tensor([0.25, 0.5, 1, 2]).view(4, 1, 1, 1, 1)
-    targets = torch.linspace(-0.9, 0.9, 16).view(4, 4)
-    net.eval()
-    optimizer = cosmoflow.make_optimizer(net)
-    optimizer.param_groups[0]["lr"] = 0.01
-    losses = [cosmoflow.criterion(net(x), targets)]
-    for _ in range(4):
-        optimizer.zero_grad()
-        losses[-1].backward()
-        optimizer.step()
-        losses.append(cosmoflow.criterion(net(x), targets))
-    assert losses[-1] < 0.9 * losses[0]
-    assert all(p.grad is not None and bool(p.grad.any()) for p in net.parameters())
 
 
 def test_optimizer(net: cosmoflow.CosmoFlow) -> None:
