@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ def sample(*, batch: int = 2, shape: tuple[int, ...] = SMOKE) -> torch.Tensor:
     return counts.to(torch.int16)
 
 
-def prepared(batch: int = 2, dtype: torch.dtype = torch.float32, channels_last: bool = False) -> torch.Tensor:
-    return cosmoflow.Prepare(None, CPU, dtype, channels_last)(sample(batch=batch))
+def prepared(batch: int = 2) -> torch.Tensor:
+    return cosmoflow.Prepare(None, CPU, torch.float32, False)(sample(batch=batch))
 
 
 # --- the net ---------------------------------------------------------------------------------------------------------
@@ -108,33 +107,6 @@ def test_half_of_the_hidden_numbers_are_dropped(net: cosmoflow.CosmoFlow) -> Non
     net(prepared(batch=4))
     dropped = (seen[0] == 0).float().mean().item()
     assert dropped == pytest.approx(0.5, abs=0.1)
-
-
-needs_bf16 = pytest.mark.skipif(
-    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="torch convolves bf16 in the plain layout here: no AVX-512"
-)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bf16)])
-@pytest.mark.slow
-def test_channels_last_stays_so(net: cosmoflow.CosmoFlow, dtype: torch.dtype) -> None:
-    """And bf16: no copy to another layout or dtype is hidden between the convolutions."""
-    seen: list[torch.Tensor] = []
-
-    def look(module: Any, inputs: Any, output: torch.Tensor) -> None:
-        seen.extend([*inputs, output])
-        output.register_hook(seen.append)  # the gradient
-
-    for module in net.convolutions:
-        module.register_forward_hook(look)
-    net = net.to(memory_format=cosmoflow.CHANNELS_LAST)
-    with torch.autocast("cpu", torch.bfloat16) if dtype is torch.bfloat16 else contextlib.nullcontext():
-        loss = cosmoflow.criterion(net(prepared(dtype=dtype, channels_last=True)), torch.zeros(2, 4))
-    loss.backward()
-    assert loss.dtype is torch.float32
-    assert len(seen) == 5 * 3
-    assert {tensor.dtype for tensor in seen} == {dtype}
-    assert all(tensor.is_contiguous(memory_format=torch.channels_last_3d) for tensor in seen)
 
 
 @pytest.mark.parametrize(("shape", "channels_last"), [((64, 32, 32), False), ((32, 64, 32), True)])
