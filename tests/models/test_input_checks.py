@@ -33,11 +33,7 @@ def blank_fields(path: Path) -> None:
         file["climate/data"][...] = range(16)  # each channel has a value of its own
 
 
-BLANK: dict[str, Callable[[Path], None]] = {
-    "resnet50": blank_jpeg,
-    "cosmoflow": blank_counts,
-    "deepcam": blank_fields,
-}
+BLANK: dict[str, Callable[[Path], None]] = {"resnet50": blank_jpeg, "cosmoflow": blank_counts, "deepcam": blank_fields}
 
 
 def real_set(name: str, folder: Path, change: Callable[[Path], None]) -> Path:
