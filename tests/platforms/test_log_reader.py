@@ -217,10 +217,7 @@ def test_a_long_line_reads_the_same_in_one_piece_and_in_many(size: int) -> None:
 
 def test_two_different_lines_of_the_same_number_are_a_problem() -> None:
     text = log(good()) + line("hpcml_progress", {"phase": "data"}, 2)
-    assert (
-        "wire lines that differ from another of the same rank and number, as when two runs share a log: 1"
-        in problems_of(text)
-    )
+    assert "wire lines that differ from another of the same rank and number, as when two runs" in problems_of(text)
 
 
 def test_lost_lines_are_a_problem() -> None:
