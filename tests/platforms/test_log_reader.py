@@ -752,12 +752,8 @@ def test_an_incomplete_log_says_why() -> None:
 def test_the_tail_holds_the_last_lines_for_people() -> None:
     reader = LogReader()
     report = line("hpcml_problem", {"gate": "data", "text": "two\nlines \x1b[31mred"}, len(good()))
-    text = (
-        "old\n" * 50
-        + "\x1b[31mred\x1b[0m \x1b]0;title\x07text\x08\n\n  \n"
-        + " 1%\r 2%\r99%\n"
-        + log(good(), exit_code=None)
-    )
+    text = "old\n" * 50 + "\x1b[31mred\x1b[0m \x1b]0;title\x07text\x08\n\n  \n 1%\r 2%\r99%\n"
+    text += log(good(), exit_code=None)
     reader.feed((text + report + "z" * 1000 + "\n").encode())
     tail = list(reader.tail)
     assert tail[-4:-1] == ["red text", "99%", "data: two lines red (rank 0)"]

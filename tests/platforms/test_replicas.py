@@ -40,11 +40,8 @@ def test_the_files_of_a_job_keep_what_was_asked() -> None:
     asked = job_json.run_content(Run(), spec, "1", None, None)["asked"]
     for kept in (submitted["asked"], asked):
         assert isinstance(kept, dict)
-        assert {name: kept[name] for name in ("devices_per_replica", "replicas_per_rank", "ranks")} == {
-            "devices_per_replica": 2,
-            "replicas_per_rank": 4,
-            "ranks": 1,
-        }
+        drives = {"devices_per_replica": 2, "replicas_per_rank": 4, "ranks": 1}
+        assert drives.items() <= kept.items()
         again = read_back({"asked": kept})
         assert (again.replicas, again.ranks, again.layout) == (spec.replicas, spec.ranks, spec.layout)
 

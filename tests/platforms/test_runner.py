@@ -100,10 +100,8 @@ def lines(*events: tuple[str, Mapping[str, object]]) -> bytes:
     return log
 
 
-PROGRESS = (
-    "hpcml_progress",
-    {"phase": "window", "step": 7, "steps": 10, "samples_per_s": 81.0, "loss": 1.5, "left_s": 3},
-)
+SEEN = {"phase": "window", "step": 7, "steps": 10, "samples_per_s": 81.0, "loss": 1.5, "left_s": 3}
+PROGRESS = ("hpcml_progress", SEEN)
 GOOD = lines(
     ("hpcml_start", {"schema": 1, "benchmark": None, "request": {}, "world": {"size": 1}}),
     PROGRESS,
@@ -341,10 +339,8 @@ def test_a_live_job_whose_script_cannot_be_read_is_found_again(session: Sessions
 
 
 def test_a_folder_is_named_after_its_test() -> None:
-    assert (
-        job_folder.folder_name("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]")
-        == "test_resnet50-local-1x1cpu-gbs32"
-    )
+    quick = "test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]"
+    assert job_folder.folder_name(quick) == "test_resnet50-local-1x1cpu-gbs32"
     assert job_folder.folder_name("test_app.py::test_gromacs[a100-4x2gpu]") == "test_app-test_gromacs-a100-4x2gpu"
     odd = ["sub/test_a.py::test_b[x]", "test_a.py::test_b[x y]", "test_a.py::test_b[x/y]", "../../etc", "é" * 300, ""]
     slugs = {job_folder.folder_name(test) for test in odd}
