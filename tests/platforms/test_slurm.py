@@ -194,10 +194,8 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (PolledJob(row("COMPLETED"), accounting_rows=(row("RUNNING"),), **DONE), State.RUNNING),
         (PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=GOOD, log_bytes=49), State.RUNNING),
         (PolledJob(row("COMPLETED"), account("COMPLETED"), **DONE), State.SUCCEEDED),
-        (
-            PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=GOOD, log_bytes=49, unchanged_s=LAG_S),
-            State.SUCCEEDED,
-        ),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=GOOD, log_bytes=49, unchanged_s=LAG_S),
+         State.SUCCEEDED),
         (PolledJob(row("COMPLETED"), None, **DONE, unchanged_s=1), State.RUNNING),
         (PolledJob(row("COMPLETED"), None, **DONE, unchanged_s=ACCOUNT_S), State.SUCCEEDED),
         (PolledJob(row("COMPLETED"), (), accounting_enabled=False, **DONE), State.SUCCEEDED),
@@ -226,14 +224,10 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (PolledJob(row("TIMEOUT"), account("TIMEOUT")), State.TIME_LIMIT),
         (PolledJob(row("CANCELLED"), account("CANCELLED"), **DONE), State.CANCELLED),
         # a job that Slurm had forgotten to have started, and starts again in vain
-        (
-            PolledJob(row("CANCELLED"), account("CANCELLED"), exit_file=ExitFile(0, 19.0, 50), log_bytes=50),
-            State.SUCCEEDED,
-        ),
-        (
-            PolledJob(row("CANCELLED"), account("CANCELLED"), exit_file=ExitFile(4, 19.0, 50), log_bytes=50),
-            State.EXITED,
-        ),
+        (PolledJob(row("CANCELLED"), account("CANCELLED"), exit_file=ExitFile(0, 19.0, 50), log_bytes=50),
+         State.SUCCEEDED),
+        (PolledJob(row("CANCELLED"), account("CANCELLED"), exit_file=ExitFile(4, 19.0, 50), log_bytes=50),
+         State.EXITED),
         (PolledJob(row("OUT_OF_MEMORY"), account("OUT_OF_MEMORY", 0, 125), **DONE), State.OUT_OF_MEMORY),
         (PolledJob(row("COMPLETED"), account("COMPLETED", 0, 0, step("OUT_OF_MEMORY")), **DONE), State.OUT_OF_MEMORY),
         (PolledJob(row("COMPLETED"), account("COMPLETED", 0, 0, step("FAILED", 3)), **DONE), State.EXITED),
@@ -243,25 +237,19 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (PolledJob(row("PENDING", reason="BeginTime"), started=True), State.PREEMPTED),
         (PolledJob(row("PENDING", reason="None"), started=True, **DONE, unchanged_s=LOST_S - 1), State.UNKNOWN),
         (PolledJob(row("PENDING", reason="BeginTime"), started=True, **DONE, unchanged_s=LOST_S), State.PREEMPTED),
-        (
-            PolledJob(row("PENDING", reason="BeginTime"), started=True, exit_file=replace(GOOD, exit_code=143)),
-            State.PREEMPTED,
-        ),
+        (PolledJob(row("PENDING", reason="BeginTime"), started=True, exit_file=replace(GOOD, exit_code=143)),
+         State.PREEMPTED),
         (PolledJob(row("PENDING", reason="JobHeldUser"), unchanged_s=1), State.QUEUED),
         (PolledJob(row("PENDING", reason="JobHeldUser"), unchanged_s=NEVER_S), State.NEVER_ADMISSIBLE),
         (PolledJob(row("DEADLINE"), account("DEADLINE", 1)), State.START_DEADLINE),
         (PolledJob(row("DEADLINE"), account("DEADLINE", 1), started=True), State.TIME_LIMIT),
         (PolledJob(row("FAILED"), account("FAILED", 78), exit_file=ExitFile(78, 1.0, 0, "late")), State.START_DEADLINE),
         (PolledJob(row("FAILED"), account("FAILED", 78), exit_file=ExitFile(78, 1.0, 0, "again")), State.PREEMPTED),
-        (
-            PolledJob(row("FAILED"), account("FAILED", 78), exit_file=ExitFile(78, 1.0, 0, "module")),
-            State.REQUEST_REFUSED,
-        ),
+        (PolledJob(row("FAILED"), account("FAILED", 78), exit_file=ExitFile(78, 1.0, 0, "module")),
+         State.REQUEST_REFUSED),
         # srun gives the code of those that it ended itself
-        (
-            PolledJob(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit_file=ExitFile(143, 1.0, 0)),
-            State.EXITED,
-        ),
+        (PolledJob(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit_file=ExitFile(143, 1.0, 0)),
+         State.EXITED),
         (PolledJob(row("FAILED"), account("FAILED", 2), log_lines=NO_COMMAND), State.NOT_STARTABLE),
         (PolledJob(row("FAILED"), account("FAILED", 0, 9), log_lines=NO_MEMORY), State.OUT_OF_MEMORY),
         # where no row of a step is, Slurm's own words in the log decide
@@ -277,14 +265,10 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         # and where rows are, they do
         (PolledJob(row("COMPLETED"), account("COMPLETED"), log_lines=TASK_FAILED, **DONE), State.SUCCEEDED),
         # without accounting scontrol knows the code
-        (
-            PolledJob(row("FAILED"), (), accounting_enabled=False, scontrol_row=row("FAILED", exit_code=6, signal=0)),
-            State.EXITED,
-        ),
-        (
-            PolledJob(row("FAILED"), (), accounting_enabled=False, scontrol_row=row("FAILED", exit_code=0, signal=11)),
-            State.SIGNALLED,
-        ),
+        (PolledJob(row("FAILED"), (), accounting_enabled=False, scontrol_row=row("FAILED", exit_code=6, signal=0)),
+         State.EXITED),
+        (PolledJob(row("FAILED"), (), accounting_enabled=False, scontrol_row=row("FAILED", exit_code=0, signal=11)),
+         State.SIGNALLED),
     ],
 )  # fmt: skip
 def test_rows_exit_file_and_log_decide_the_state(seen: PolledJob, state: State) -> None:
@@ -442,10 +426,8 @@ def test_a_success_without_rows_of_steps_has_a_warning() -> None:
         ("srun: error: cn[1-2]: tasks 0-1: Exited with exit code 7", "task_failed"),
         ("loss 3.2 srun: error: cn1: task 0: Segmentation fault (core dumped)", "task_failed"),
         ("srun: error: cn1: task 0: Out Of Memory", "out_of_memory"),
-        (
-            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks were OOM Killed.",
-            "out_of_memory",
-        ),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks were OOM Killed.",
+         "out_of_memory"),
         ("[2026-11-22T09:54:51.470] error: Detected 1 oom_kill event in StepId=7.batch.", "out_of_memory"),
         ("slurmstepd-cn1: error: StepId=7.0 exceeded memory limit (200 > 100), being killed", "out_of_memory"),
         ("slurmstepd-cn1: error: *** STEP 7.0 ON cn1 CANCELLED AT 2026-11-22T15:39:42 ***", "stopped"),
@@ -458,7 +440,7 @@ def test_a_success_without_rows_of_steps_has_a_warning() -> None:
         ("torch.OutOfMemoryError: out of memory", None),
         ("slurmstepd: error: Munge encode failed: Failed to access socket", None),
     ],
-)
+)  # fmt: skip
 def test_errors_of_slurm_are_found_in_a_log(tmp_path: Path, line: str, cause: str | None) -> None:
     """As they are found on the login node, by grep, before more output than anybody reads."""
     (tmp_path / "a").mkdir()
@@ -996,13 +978,9 @@ def test_one_poll_reads_the_folders_of_many_jobs() -> None:
 
 
 def test_a_broken_rule_is_named_with_the_line_of_the_script() -> None:
-    rules = {
-        "forbidden": {"--mem": "whole nodes", "--reservation": "none here"},
-        "required": {"--account": "jobs are charged", "--nodes": "say how many"},
-        "max_nodes": 1,
-        "max_time": 60,
-        "max_running": 2,
-    }
+    rules = {"forbidden": {"--mem": "whole nodes", "--reservation": "none here"}}
+    rules |= {"required": {"--account": "jobs are charged", "--nodes": "say how many"}}
+    rules |= {"max_nodes": 1, "max_time": 60, "max_running": 2}
     platform = cluster(policy=rules, slurm={"directives": ("--switches=1 --mem=4G",)}, max_running=4)
     text = render.render(SPEC, platform)
     findings = policy.lint(SPEC, text, platform)
