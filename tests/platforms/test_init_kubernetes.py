@@ -371,16 +371,6 @@ def test_a_namespace_of_a_shared_service(kube: Kube, site: Path, capsys: pytest.
     assert not any(request.method != "GET" for request in kube.requests)
 
 
-def test_nothing_but_our_own_objects_may_be_seen(kube: Kube, site: Path) -> None:
-    furnish(kube)
-    kube.forbid("nodes", "namespaces")
-    assert init(site, "--context", "fake", "--namespace", "mine") == 0
-    it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["gpus"]
-    assert (it.device, it.kubernetes.queue) == ("cpu", "mine-user-queue")
-    text = (site / "platforms" / "gpus.yaml").read_text()
-    assert 'TODO nodes may not be seen (nodes is forbidden: User "system:serviceaccount:default:ci" cannot list' in text
-
-
 def test_only_a_kubeconfig(kube: Kube, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/no/such/file")
     nodes(kube, node("n-1", {"cpu": "4", "memory": "8Gi"}))
