@@ -273,23 +273,6 @@ def test_a_problem_that_the_log_repeats_is_printed_once(runner: Runner, far: Scr
 
 
 @pytest.mark.slow
-def test_cancel_ends_running_and_queued_jobs(runs: Path) -> None:
-    runner = Runner(runs, "r1")
-    running, waiting = (runner.add(spec(name, "sh", "-c", "echo up; exec sleep 100"), local()) for name in "ab")
-    pumped(runner, lambda: running.status.state is State.RUNNING and (running.folder / "log").read_bytes())
-
-    assert runner.cancel() == []
-
-    assert [job.status.state for job in (running, waiting)] == [State.CANCELLED, State.CANCELLED]
-    assert all(job.done and isinstance(job.error, MachineError) for job in (running, waiting))
-    assert "  | up" in str(running.error)
-    assert not (waiting.folder / "pid").exists()
-    assert all((job.folder / "run.json").exists() for job in (running, waiting))
-    runner.pump()
-    assert not (waiting.folder / "pid").exists()
-
-
-@pytest.mark.slow
 def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
