@@ -13,9 +13,9 @@ from platforms.job import Outcome
 from reporting.__main__ import main
 from reporting.history.endings import LONGEST_REASON, TEST_FAILED, Ending, endings_in
 from reporting.history.writer import HistoryWriter
-from tests.reporting.gate_nights import nights, run
+from tests.reporting.gate_nights import failed, nights
 
-FAILED = run(30, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={}, provenance={"nodes": "n07"})
+FAILED = failed(30, provenance={"nodes": "n07"})
 
 
 def test_a_test_that_has_not_ended_has_not_failed(tmp_path: Path) -> None:

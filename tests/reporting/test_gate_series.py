@@ -14,8 +14,7 @@ from reporting.gate.course import course_of
 from reporting.gate.estimates import Strictness
 from reporting.gate.series import learned, pin_of, series_of
 from reporting.history.nights import NOON
-from reporting.references.answers import Acceptance
-from tests.reporting.gate_nights import AUTHOR, METRIC, TEST, night, nights, run
+from tests.reporting.gate_nights import METRIC, accepted, night, nights, run
 
 
 def series(runs, night_ends=NOON):
@@ -24,26 +23,6 @@ def series(runs, night_ends=NOON):
 
 def values(found):
     return [one.value for one in found.runs]
-
-
-def accepted(since, level=90.0, **changes):
-    answer = Acceptance(
-        test=TEST,
-        metric=METRIC,
-        unit="samples/s",
-        better="higher",
-        comparability=run(0, 1.0).comparability,
-        since=since,
-        level=level,
-        error=0.006,
-        scale=0.012,
-        runs=tuple("abcde"),
-        anchor=100.0,
-        reason="driver 590",
-        author=AUTHOR,
-        autocorrelation=0.2,
-    )
-    return dataclasses.replace(answer, **changes)
 
 
 def test_only_sane_measuring_runs_of_the_same_test_and_fields_belong():
@@ -133,7 +112,7 @@ def test_the_noise_has_at_least_the_twenty_runs_of_the_pin():
 
 
 def test_after_an_acceptance_the_old_noise_is_kept_until_there_are_twenty_runs_before_the_window():
-    answer = accepted(night(30))
+    answer = accepted(night(30), autocorrelation=0.2)
     young = series([*nights(30), *nights(26, level=90.0, first=30)])
     pin = pin_of(young, answer)
     assert pin is not None
