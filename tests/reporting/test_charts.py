@@ -217,15 +217,6 @@ def test_few_runs_are_all_within_the_range_also_those_in_doubt():
     assert not with_class(drawn(one), "beyond")
 
 
-def test_long_and_red_histories_stay_small():
-    long = [dataclasses.replace(run, night=run.night) for run in points(1095) for _twice in range(2)]
-    assert len(drawn(series(long))) < 22_000
-    red = [dataclasses.replace(run, condition=Condition.SLOWER) for run in points(365)]
-    assert len(drawn(series(red))) < 8_000
-    assert len(drawn(series(points(365), pin=100.0, limit=0.03))) < 8_000
-    assert len(spark(series(points(365), pin=100.0))) < 1_500
-
-
 @pytest.mark.parametrize(
     "runs",
     [
