@@ -233,15 +233,6 @@ def test_power_replays_the_series_own_nights_too(site, capsys):
     assert "  replayed  not known: all series have fewer than 10 quiet nights" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_words_choose_tests_and_so_do_ids(site, capsys):
-    new = "site/test_new.py::test_new"
-    for words, found in ((["resnet"], {TEST}), (["new", "site/"], {new}), ([TEST, new], {TEST, new})):
-        assert main(["power", f"--site={site}", *words]) == 0
-        printed = capsys.readouterr().out
-        assert {test for test in (TEST, new) if test in printed} == found
-
-
 def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site, capsys, tmp_path):
     assert main(["power", "resnte50", f"--site={site}"]) == 2
     assert f"no test has 'resnte50' in its id (known: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
