@@ -106,7 +106,7 @@ def series(
     if pin is not None and last is not None and last.value is not None:
         change = drop if is_away else last.value / pin - 1
     short = _short(condition, change, since, nights)
-    wait, h2d, step = 0.17 * 1000 / level, 0.004 * 1000 / level, 0.826 * 1000 / level
+    wait, step = 170e3 / level, 826e3 / level
     return report_series.series(
         points,
         condition=Condition.LEARNING if is_learning and condition is Condition.OK else condition,
@@ -121,10 +121,8 @@ def series(
         **said_of_it,
         levels=() if pin is None else (Level(level, night(nights - 1), None, "median of 20 runs"),),
         parts=(
-            Part("wait_ms", wait * 1000, wait * 1000),
-            Part("h2d_ms", h2d * 1000, h2d * 1000),
-            Part("step_ms", step * 1000, step * 1000 * (1 - (change or 0.0))),
-            Part("other_ms", 0.1, 0.1),
+            Part("wait_ms", wait, wait),
+            Part("step_ms", step, step * (1 - (change or 0.0))),
         ),
     )
 
@@ -134,11 +132,7 @@ def _short(condition: Condition, change: float | None, since: str | None, nights
         return f"learning {nights} of 20"
     if since is not None and change is not None:
         return f"{100 * change:+.1f} % of 20, slower since {since}"
-    if condition is Condition.PAUSED:
-        return "paused until 2026-12-01: half of the cooling is off"
-    if condition is Condition.BLIND:
-        return "blind since 2026-11-14: no run without doubt for 9 nights"
-    return "ok"
+    return condition.value
 
 
 def _text(test: str, level: float, change: float | None, since: str | None, short: str) -> str:
