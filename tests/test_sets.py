@@ -49,8 +49,7 @@ def passed(mine: pytest.Pytester, *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "tests"),
-    [("quick", ["plain"]), ("test", ["plain", "slow", "ssh"]), ("test-nightly", ["night"])],
+    ("target", "tests"), [("quick", ["plain"]), ("test", ["plain", "slow", "ssh"]), ("test-nightly", ["night"])]
 )
 @pytest.mark.slow
 def test_each_set_has_its_tests(mine: pytest.Pytester, target: str, tests: list[str]) -> None:

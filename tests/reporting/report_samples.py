@@ -120,10 +120,7 @@ def series(
         text=_text(test, level, change, since, short),
         **said_of_it,
         levels=() if pin is None else (Level(level, night(nights - 1), None, "median of 20 runs"),),
-        parts=(
-            Part("wait_ms", wait, wait),
-            Part("step_ms", step, step * (1 - (change or 0.0))),
-        ),
+        parts=(Part("wait_ms", wait, wait), Part("step_ms", step, step * (1 - (change or 0.0)))),
     )
 
 
@@ -200,10 +197,7 @@ PLANTED: dict[tuple[str, tuple[int, ...]], dict[str, object]] = {
         "ticket": "https://gitlab.example.org/hpc/tickets/17",
     },
     ("jureca_h100", (1,)): {"condition": Condition.BLIND, "gaps": tuple(range(9))},
-    ("graphcore_pod16", (0, 1, 2, 3, 4, 5)): {
-        "condition": Condition.PAUSED,
-        "gaps": tuple(range(12)),
-    },
+    ("graphcore_pod16", (0, 1, 2, 3, 4, 5)): {"condition": Condition.PAUSED, "gaps": tuple(range(12))},
     ("k8s_l40s", (0,)): {"condition": Condition.FASTER, "drop": 0.061, "for_nights": 11},
     ("cerebras_cs2", (4,)): {"gaps": (33, 34, 35, 36, 70)},
 }

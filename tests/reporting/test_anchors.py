@@ -102,11 +102,7 @@ def test_a_run_with_another_setting_says_what_differs() -> None:
     run = as_in_table_3(dtype="bf16", global_batch_size=512, mode="overlap")
     (paper,) = [each for each in neighbours(run) if each.anchor.place == "Table 3"]
     assert paper.likeness == "model"
-    assert paper.differences == (
-        "precision fp32, ours bf16",
-        "global batch 32, ours 512",
-        "blocking, ours overlap",
-    )
+    assert paper.differences == ("precision fp32, ours bf16", "global batch 32, ours 512", "blocking, ours overlap")
     synthetic = replace(run, start={**run.start, "data": {"kind": "synthetic"}}, layout="2x4gpu")
     (paper,) = [each for each in neighbours(synthetic) if each.anchor.place == "Table 3"]
     assert paper.differences[2:4] == ("devices 4, ours 8", "data real, ours synthetic")

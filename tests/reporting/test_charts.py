@@ -13,14 +13,7 @@ from reporting.report.charts.bars import bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import dots, mark, polyline
 from reporting.report.charts.prose import number
-from reporting.report.charts.scales import (
-    NightScale,
-    exponent_of,
-    round_ticks,
-    scaled_unit,
-    tick_labels,
-    value_range,
-)
+from reporting.report.charts.scales import NightScale, exponent_of, round_ticks, scaled_unit, tick_labels, value_range
 from reporting.report.charts.spark import spark
 from reporting.report.charts.split_bars import split_bars
 from reporting.report.charts.trend import trend

@@ -412,7 +412,7 @@ def test_device_hours_are_told_apart_by_why_the_jobs_were_begun():
             job(4, 3.0, trial=Trial(Role.AB, arm="a", block=1)),
             dataclasses.replace(job(5, 1.0), ended_s=None),
             dataclasses.replace(job(6, 1.0), started_s=None),
-        ],
+        ]
     )
     [platform] = month.platforms
     hours = platform.hours

@@ -263,8 +263,7 @@ def test_the_embedded_values_are_printed_as_those_of_the_report() -> None:
     values = [9207.46, 9207.5, 9206.5, 1000.04, 999.96, 99.95, 12.345, 9.9951, 0.12345, 0.0]
     first = whole.tests[0].series[0]
     odd = replace(
-        first,
-        points=tuple(replace(point, value=value) for point, value in zip(first.points, values, strict=False)),
+        first, points=tuple(replace(point, value=value) for point, value in zip(first.points, values, strict=False))
     )
     tests = (replace(whole.tests[0], series=(odd,)), *whole.tests[1:])
     report = replace(whole, tests=tests)
