@@ -78,16 +78,6 @@ def test_a_mistyped_mark_is_an_error(project):
 
 
 @pytest.mark.slow
-def test_bare_pytest_runs_local_and_says_what_was_left_out(project):
-    project.job_test()
-    project.platform("l40s")
-    result = project.pytest()
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*left out: *, l40s (other platforms*"])
-    assert project.jobs() == ["test_mine-test_it-local-1x1cpu"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "named",
     [
@@ -149,6 +139,7 @@ def test_nothing_is_submitted_by_looking(project, option):
     result = project.pytest(option)
     assert result.ret == 0
     assert not project.jobs()
+    assert not (project.path / "site/history").exists()
 
 
 @pytest.mark.parametrize(
@@ -166,10 +157,7 @@ def test_a_test_that_is_skipped_costs_no_job(project, mark):
     ("written", "shown"),
     [
         ("BatchNorm does not compile", "BatchNorm does not compile"),
-        (
-            "{reason: it does not compile, source: 'a paper, section 4.2'}",
-            "it does not compile (source: a paper, sect*",
-        ),
+        ("{reason: it does not compile, source: 'a paper'}", "it does not compile (source: a paper)"),
     ],
 )
 @pytest.mark.slow
@@ -219,16 +207,6 @@ def test_the_dry_run_of_a_platform_that_cannot_run_shows_the_reason_in_place_of_
     tried.stdout.fnmatch_lines(
         ["would be tried, although its platform's file says that it cannot run: *too old*", "*models-*.pyz*"]
     )
-
-
-@pytest.mark.slow
-def test_last_failed_submits_only_those(project):
-    project.job_test("exit=1", name="test_bad.py")
-    project.job_test(name="test_good.py")
-    project.pytest().assert_outcomes(passed=1, failed=1)
-    before = len(project.jobs())
-    project.pytest("--lf").assert_outcomes(failed=1)
-    assert len(project.jobs()) == before + 1
 
 
 @pytest.mark.slow
@@ -358,18 +336,9 @@ def test_a_wrong_mark_is_one_sentence(project, mark, said):
     result.stdout.no_fnmatch_line("*pluggy/*")
 
 
-BENCHMARK_TEST = """
-import pytest
-
-@pytest.mark.workload(benchmark="resnet50"%s)
-def test_resnet50(run, record):
-    record(run)
-"""
-
-
 @pytest.mark.slow
 def test_a_benchmark_that_does_not_exist_is_one_sentence(project):
-    project.write("test_mine.py", BENCHMARK_TEST.replace("resnet50", "resnet51") % "")
+    project.write("test_mine.py", BENCHMARK.replace("resnet50", "resnet51"))
     result = project.pytest()
     result.stdout.fnmatch_lines(["*there is no benchmark 'resnet51' (did you mean 'resnet50'?)*"])
     assert project.jobs() == []
@@ -380,7 +349,7 @@ def test_a_benchmark_that_does_not_exist_is_one_sentence(project):
     ("in_mark", "in_file"), [(", arguments=['--sed', '7']", ""), ("", "arguments: [--sed, '7']\n")]
 )
 def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_queue(project, in_mark, in_file):
-    project.write("test_mine.py", BENCHMARK_TEST % in_mark)
+    project.write("test_mine.py", BENCHMARK.replace('"resnet50"', f'"resnet50"{in_mark}'))
     project.platform("here", f"replaces: false\n{in_file}")
     run = project.pytest("--platform=here", "--size=smoke")
     run.stderr.fnmatch_lines(["*would refuse `arguments:`*unrecognized arguments: --sed 7*Nothing was submitted"])
@@ -392,28 +361,19 @@ def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_qu
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "words", "said"),
-    [
-        ("csx", ["--dtype=fp32"], "does not take --dtype fp32: the device does not train in it; use auto or bf16"),
-        ("csx", ["--configuration=gbs32"], "does not take --configuration gbs32: *`configurations: [[]tuned[]]`"),
-        (
-            "ipu",
-            ["--dtype=bf16"],
-            "does not take --dtype bf16: the device does not train in it; use auto or fp16 or fp32",
-        ),
-    ],
+    ("words", "said"),
+    [("--dtype=fp32", "--dtype fp32: the device"), ("--configuration=gbs32", "--configuration gbs32: *")],
 )
-def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(project, device, words, said):
-    project.write("test_mine.py", BENCHMARK_TEST % "")
-    text = f"scheduler: local\ndevice: {device}\nlayouts: {{default: [1x1]}}\nconfigurations: [tuned]\n"
+def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(project, words, said):
+    project.write("test_mine.py", BENCHMARK)
+    text = "scheduler: local\ndevice: csx\nlayouts: {default: [1x1]}\nconfigurations: [tuned]\n"
     project.write("site/platforms/here.yaml", text)
     project.write("site/site.yaml", "enabled: [here]\n")
     for dry in ([], ["--dry-run"]):
-        run = project.pytest("--platform=here", "--size=smoke", *words, *dry)
+        run = project.pytest("--platform=here", "--size=smoke", words, *dry)
         assert run.ret == pytest.ExitCode.USAGE_ERROR
-        run.stderr.fnmatch_lines([f"*its job would refuse what it is asked for: --device {device} {said}*"])
+        run.stderr.fnmatch_lines([f"*its job would refuse what it is asked for: --device csx does not take {said}*"])
     assert project.jobs() == []
-    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 job rendered*"])
 
 
 IPUS = """
@@ -429,7 +389,7 @@ configurations: [tuned]
 
 @pytest.mark.slow
 def test_a_net_that_cannot_be_cut_for_so_many_ipus_is_refused_before_a_job_waits(project):
-    project.write("test_mine.py", BENCHMARK_TEST % "")
+    project.write("test_mine.py", BENCHMARK)
     known = "unsupported: {resnet50: {reason: no pipeline, source: a paper}}"
     project.write("site/platforms/here.yaml", IPUS % (4, 4, known))
     project.write("site/site.yaml", "enabled: [here]\n")
