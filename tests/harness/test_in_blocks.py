@@ -205,27 +205,6 @@ def test_nothing_is_begun_beyond_what_it_may_cost() -> None:
     assert "4 blocks" in conclusion.short
 
 
-def test_a_resumed_session_asks_for_the_same_runs() -> None:
-    results, _ = ran(InBlocks(TEST, ARMS, running=8), noisy(-0.03))
-    for count in range(len(results)):
-        again = InBlocks(TEST, ARMS, running=8)
-        known = {result.request.trial.key: result for result in results[:count]}
-        chance = noisy(-0.03, seed=2)
-
-        def number(
-            request: TrialRequest,
-            known: dict[str, TrialResult] = known,
-            chance: Callable[[TrialRequest], float] = chance,
-        ) -> float:
-            result = known.get(request.trial.key)
-            if result is None or result.envelope is None:
-                return chance(request)
-            return result.envelope.metrics["effective_throughput"].value / 1000
-
-        resumed, _ = ran(again, number)
-        assert [each.request for each in resumed[:count]] == [each.request for each in results[:count]]
-
-
 # --- in a session ---
 
 STACKS = 'max_running: 4\nstacks:\n  old: {}\n  new: {env: {SLOWER: "1.1"}}\n  same: {}\n'

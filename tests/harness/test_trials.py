@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from harness.outcome import EXIT_PENDING
 from platforms.job import Outcome
 from reporting.history import reader
 from reporting.history.envelope import Envelope
@@ -74,13 +73,6 @@ def test_each_repeat_of_a_campaign_is_measured_and_judged_by_the_tests_body(proj
     result.stdout.fnmatch_lines(["*campaign before: 3 of 3 jobs measured; median rate 100 GB/s, 99 to 101*"])
     (saved,) = json.loads((project.path / "saved.json").read_text())["benchmarks"]
     assert saved["stats"]["rounds"] == 3
-
-
-@pytest.mark.slow
-def test_the_repeats_of_a_session_are_one_value_of_the_series(project: Project) -> None:
-    write_test(project, [100.0, 150.0, 99.0, 98.0, 101.0])
-    result = project.pytest("--repeat=5")
-    result.stdout.fnmatch_lines(["*learning 1 of 20*"])
 
 
 @pytest.mark.slow
@@ -165,17 +157,6 @@ def test_a_campaign_goes_on_after_its_session_was_killed(project: Project) -> No
     written = entries(project)
     assert [run.trial.repeat for run in written] == [1, 2, 3, 4]
     assert sorted(run.metrics["rate"].value for run in written) == [100.0, 101.0, 102.0, 103.0]
-
-
-@pytest.mark.slow
-def test_a_campaign_that_the_session_stops_waiting_for_is_pending_and_goes_on_later(project: Project) -> None:
-    write_test(project, [100.0, 101.0, 102.0], sleep_s=1.5)
-    result = project.pytest("--repeat=3", "--run-id=campaign", "--wait=2s")
-    assert result.ret == EXIT_PENDING
-    result.assert_outcomes(skipped=1)
-    assert not any(run.sane for run in entries(project))
-    project.pytest("--resume=campaign").assert_outcomes(passed=1)
-    assert [run.metrics["rate"].value for run in entries(project) if run.sane] == [100.0, 101.0, 102.0]
 
 
 @pytest.fixture
