@@ -20,7 +20,7 @@ from platforms.rundir import session_history
 from tests.fake_kubernetes import Kube
 from tests.harness.conftest import ROOT, Project
 from tests.harness.nursery import Session
-from tests.harness.test_kubernetes import CLOUD, Cloud, waiting
+from tests.harness.test_kubernetes import Cloud, waiting
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
@@ -385,14 +385,3 @@ def test_on_kubernetes_what_was_left_is_ended(cloud: Cloud) -> None:
     assert not cloud.pods()
     assert not cloud.kube.store.list("jobs")[0]
     assert find_run.unfinished(cloud.project.path / "runs") == ([], [])
-
-
-def test_a_kubernetes_that_does_not_answer_is_said_so(cloud: Cloud) -> None:
-    left_on(cloud)
-    cloud.platform(f"{CLOUD}poll_s: 60\n")  # each request for the job's state is repeated for several seconds
-    cloud.kube.down()
-    try:
-        said = types(cloud.project, "logs", "long", "--run=night", status=2)
-        assert re.search(r"long-1x1gpu-k\w{7}: whether there is more of its log is not known: .+", said)
-    finally:
-        cloud.kube.up()
