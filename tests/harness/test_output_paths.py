@@ -139,9 +139,3 @@ def test_users_do_not_load_what_only_our_own_tests_need(users: Project) -> None:
     path.write_text(path.read_text().replace("(run, record)", "(run, record, pytester)"))
     result = users.pytest("-m", "local")
     result.stdout.fnmatch_lines(["*fixture 'pytester' not found*"])
-
-
-def test_our_own_tests_take_a_warning_for_an_error(
-    recwarn: pytest.WarningsRecorder, request: pytest.FixtureRequest
-) -> None:
-    assert "error" in request.config.getini("filterwarnings")
