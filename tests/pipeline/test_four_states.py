@@ -293,21 +293,6 @@ def test_a_cancelled_fetch_cancels_what_its_own_pipeline_has_submitted(
     until(lambda: centre.states() == [end], "the job has ended")
 
 
-@pytest.mark.nightly("pipeline", "templates", "reporting/shared_branch")
-def test_what_a_killed_fetch_waited_for_goes_on(centre: Centre) -> None:
-    centre.project.pipeline(320, BENCH_STEP="submit")
-    centre.hold()
-    process = centre.project.begin(321, BENCH_STEP="fetch")
-    until(lambda: len(list(centre.runs.glob("320-campus/sessions/*.jsonl"))) == 2, "the session has begun")
-    os.kill(centre.held_session("320-campus"), signal.SIGKILL)
-    killed = centre.project.end(process)
-    assert killed.ended("bench-fetch") == "FAIL", killed.text
-    centre.go_on()
-    next_one = centre.project.pipeline(322, BENCH_STEP="fetch")
-    assert (next_one.code, next_one.ended("bench-fetch")) == (0, "PASS"), next_one.text
-    assert centre.states() == ["COMPLETED"]
-
-
 def test_a_person_cancels_what_is_unfinished(centre: Centre) -> None:
     centre.project.checkout()
     submitted = centre.step("submit", 400)
