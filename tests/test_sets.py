@@ -38,7 +38,6 @@ def mine(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
 def of_target(target: str) -> list[str]:
     """The words with which the Makefile chooses the tests of this target."""
     recipe = re.search(rf"^{target}:.*\n\t\$\(TESTS\) (.*) \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert recipe is not None
     return shlex.split(recipe[1])
 
 

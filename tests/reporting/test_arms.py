@@ -46,7 +46,6 @@ def test_an_answer_without_a_split_says_why() -> None:
         runs = block_of(number, throughput(100 + number % 2), throughput(95))
         blocks[number] = [replace(one, no_split="its own nodes feed it") for one in runs]
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert found.is_decided
     assert found.sentence.endswith("; where in a step is not known (its own nodes feed it)")
 
@@ -54,7 +53,6 @@ def test_an_answer_without_a_split_says_why() -> None:
 def test_throughput_is_compared_before_other_metrics() -> None:
     blocks = {number: block_of(number, throughput(100), throughput(95)) for number in (1, 2, 3, 4)}
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert found.metric == "effective_throughput"
     assert found.judgement.decision is ArmsAnswer.WORSE
     assert found.sentence.startswith("new against old: -5.0 % [")
@@ -68,7 +66,6 @@ def test_throughput_is_compared_before_other_metrics() -> None:
 def test_another_metric_is_named_and_lower_may_be_better() -> None:
     old, new = ({"latency": Metric(value, "us", "lower")} for value in (5.0, 5.5))
     found = compare_arms(ARMS, {number: block_of(number, old, new) for number in (1, 2, 3, 4)})
-    assert found is not None
     assert found.judgement.decision is ArmsAnswer.WORSE
     assert found.sentence.startswith("latency, new against old: -10.0 % [")
 
@@ -85,10 +82,8 @@ def test_many_nodes_are_counted() -> None:
         for number in range(1, 5)
     }
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert "4 blocks on n01, n11, n02, n12 and 4 more" in found.sentence
     unknown = compare_arms(ARMS, {1: block_of(1, throughput(1), throughput(1), nodes="")}, planned=1)
-    assert unknown is not None
     assert unknown.sentence == (
         "new against old: not decided: +0.0 %; 1 block on unknown nodes is too few to say how much it varies"
     )
@@ -103,8 +98,6 @@ def test_a_drift_of_the_input_from_block_to_block_does_not_hide_where_the_change
             run(arm, number, throughput(32000 / sum(sides[arm])), sides[arm]) for arm in ("old", "new", "new", "old")
         ]
     found = compare_arms(ARMS, blocks)
-    assert found is not None
-    assert found.split is not None
     assert found.split.sentence() == "all of it in the device step; input unchanged"
     assert found.numbers[3] == (
         "ms per step: wait 50.0 -> 50.0, h2d 1.0 -> 1.0, device step 100.0 -> 106.0, other 1.0 -> 1.0 = 152.0 -> 158.0"
@@ -117,6 +110,5 @@ def test_only_throughput_has_parts_whose_absence_is_explained() -> None:
         runs = block_of(number, {"triad": Metric(100 + number % 2, "GB/s")}, {"triad": Metric(95, "GB/s")})
         blocks[number] = [replace(one, no_split="its own nodes feed it") for one in runs]
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert found.is_decided
     assert "where in a step" not in found.sentence

@@ -98,7 +98,6 @@ def test_a_planned_number_of_blocks_has_one_look() -> None:
     assert judge(found, planned=8).decision is ArmsAnswer.UNDECIDED
     judgement = judge(found, planned=6)
     assert judgement.decision is ArmsAnswer.WORSE
-    assert judgement.look is not None
     # Student's t with 12 degrees of freedom, from a printed table
     assert (judgement.look.decides, judgement.look.interval) == pytest.approx((3.0545, 2.1788), abs=1e-4)
     assert judge(blocks(-0.5), planned=1).decision is ArmsAnswer.UNDECIDED

@@ -60,7 +60,6 @@ def test_another_centre_sees_the_same_tables(tmp_path: Path, capsys: Capture) ->
 def test_its_table_has_all_digits_and_no_verdict(tmp_path: Path) -> None:
     with tarfile.open(bundle(session(tmp_path))) as archive:
         file = archive.extractfile("table.csv")
-        assert file is not None
         rows = list(csv.DictReader(io.TextIOWrapper(file)))
     assert "25.07830415077567" in {row["value"] for row in rows}
     assert {(row["verdict"], row["is_red"], row["pin"]) for row in rows} == {("", "", "")}

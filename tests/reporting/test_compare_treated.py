@@ -79,7 +79,6 @@ def test_the_interval_is_that_of_welch_over_the_changes_of_the_nodes() -> None:
     treated = [changes[node] for node in TREATED]
     control = [changes[node] for node in CONTROL]
     welch = stats.ttest_ind(treated, control, equal_var=False).confidence_interval(0.95)
-    assert found.interval is not None
     assert (found.interval.low, found.interval.high) == pytest.approx((math.expm1(welch.low), math.expm1(welch.high)))
     assert found.effect == pytest.approx(found.interval.change)
     assert found.effect == pytest.approx(math.expm1(UPGRADE + 0.002 / 4 + 0.001 / 4))
@@ -107,7 +106,6 @@ def test_from_three_sessions_a_side_on_groups_that_drift_apart_widen_the_interva
             label = "before" if side is before else "after"
             side += on_nodes(jobs, label, values(0.01 * number, upgrade + apart))
     found = effect(before, after)
-    assert found.of_nodes is not None
     assert found.of_nodes.error < 0.001
     assert found.interval == found.of_sessions
     assert found.verdict == "unclear"

@@ -50,7 +50,6 @@ def test_the_state_and_the_first_problem_else_the_reason(tmp_path: Path, run_jso
 
 def test_a_run_json_that_is_gone_is_a_problem_of_the_history(tmp_path: Path) -> None:
     written = HistoryWriter(tmp_path).write(FAILED, {"state": "node lost"})
-    assert written.run is not None
     (tmp_path / written.run.file).unlink()
     problems: list[str] = []
     assert endings_in(tmp_path, problems)(written) == Ending("failed")

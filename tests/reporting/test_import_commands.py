@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reporting.__main__ import main
 from reporting.history.reader import read
+from tests.reporting.test_import_reframe import utc as utc
 
 Capture = pytest.CaptureFixture[str]
 
@@ -18,15 +18,6 @@ DATABASE = RECORDINGS / "reframe" / "results.db"
 PERFLOGS = RECORDINGS / "reframe" / "perflogs"
 SOLVER = "solver@generic:default+builtin"
 STREAM = "stream %size=small@generic:default+builtin"
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture
