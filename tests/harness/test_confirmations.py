@@ -34,12 +34,13 @@ rates = (folder / "rates").read_text().split()
 number = len(list(folder.glob("job-*")))
 (folder / f"job-{number}").touch()
 while (folder / "gate").exists() and number: time.sleep(0.05)
-print("rate:", rates[number])
+print("rate:", float(rates[number]))
 '''
 
 @pytest.mark.workload(command=["{python}", "-c", PROGRAM, "{root}/counter"])
 def test_triad(run, record):
     rate, = numbers(run.log, r"rate: (.+)")
+    assert rate < 200
     record(run, metrics={"rate": (rate, "GB/s", "higher")})
 """
 

@@ -87,7 +87,6 @@ class RateSeries:
         for entry in self.template():
             for night, value in enumerate(reversed(values), until):
                 seconds = night * DAY_S
-                assert entry.started_s is not None
                 key = entry.key._replace(run_id=f"night-{night}", submitted_s=entry.started_s - seconds)
                 metrics = {name: replace(metric, value=value) for name, metric in entry.metrics.items()}
                 moved = {"started_s": entry.started_s - seconds, "written_s": entry.written_s - seconds}

@@ -195,10 +195,8 @@ def test_a_session_says_that_it_begins_a_history(project: Project) -> None:
 def test_a_history_that_cannot_be_written_is_refused_before_the_jobs(project: Project) -> None:
     project.job_test()
     project.write("taken", "a file\n")
-    result = project.pytest("--history=taken")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *taken*: the history cannot be written*--history=DIR*Nothing was submitted"])
-    assert not project.jobs()
+    said = "ERROR: *taken*: the history cannot be written*--history=DIR*Nothing was submitted"
+    project.refuses("--history=taken", says=said)
 
 
 # --- jobs that outlive their session ---------------------------------------------------------------------------------

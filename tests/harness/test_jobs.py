@@ -17,10 +17,11 @@ import pytest
 from platforms.__main__ import main
 from platforms.commands import find_run, logs
 from platforms.rundir import session_history
-from tests.fake_kubernetes import Kube
 from tests.harness.conftest import ROOT, Project
 from tests.harness.nursery import Session
 from tests.harness.test_kubernetes import Cloud, waiting
+from tests.harness.test_kubernetes import cloud as cloud
+from tests.harness.test_kubernetes import kube as kube
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
@@ -255,7 +256,6 @@ def test_a_quiet_log_is_not_followed_for_nobody(left: Left) -> None:
             left.killed()
         follow = [sys.executable, "-m", "platforms", "logs", "-f", "second", *places(left.project)]
         with subprocess.Popen(follow, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stdout is not None
             assert process.stdout.readline() == b"second begins\n"
             process.stdout.close()
             assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
@@ -324,16 +324,6 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
 
 
 # --- on clusters -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def cloud(
-    project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Cloud]:
-    with Kube(tmp_path_factory.mktemp("kube")) as kube:
-        kube.node("node-1", capacity={"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"})
-        monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
-        yield Cloud(project, kube)
 
 
 def left_on(cloud: Cloud) -> Path:

@@ -235,9 +235,8 @@ def test_the_scheduler_itself_is_asked(project, tmp_path, monkeypatch):
 
 def test_what_the_scheduler_has_against_a_job_is_told(project, tmp_path, monkeypatch):
     sbatch(project, tmp_path, monkeypatch, "echo 'allocation failure: Invalid qos' >&2; exit 1")
-    result = project.pytest("-m", "batch", "--dry-run=server")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_it[[]batch-1x1cpu[]]: batch would refuse it: sbatch: *Invalid qos*"])
+    said = "*test_it[[]batch-1x1cpu[]]: batch would refuse it: sbatch: *Invalid qos*"
+    project.refuses("-m", "batch", "--dry-run=server", says=said)
 
 
 def test_a_machine_without_a_scheduler_has_nothing_to_say(project):

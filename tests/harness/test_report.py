@@ -74,11 +74,8 @@ def test_site_yaml_names_the_file_beside_itself(project: Project) -> None:
 @pytest.mark.parametrize("option", ["--dry-run", "--dry-run=server", "--collect-only", "--setup-only", "--setup-plan"])
 def test_a_session_that_runs_no_test_is_refused(project: Project, option: str) -> None:
     project.job_test()
-    result = project.pytest("--report=page.html", option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --report: *runs no test*python -m reporting html -o page.html makes the page*"]
-    )
+    said = "ERROR: --report: *runs no test*python -m reporting html -o page.html makes the page*"
+    project.refuses("--report=page.html", option, says=said)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +89,7 @@ def test_a_session_that_runs_no_test_is_refused(project: Project, option: str) -
 def test_a_place_for_no_page_is_refused_before_the_jobs(project: Project, named: str, said: str) -> None:
     project.job_test()
     (project.path / "site").mkdir()
-    result = project.pytest(f"--report={named}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --report: {said}"])
-    assert not project.jobs()
+    project.refuses(f"--report={named}", says=f"ERROR: --report: {said}")
 
 
 @pytest.mark.slow

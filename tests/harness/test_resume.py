@@ -354,7 +354,6 @@ def test_a_result_is_read_as_it_was_written(project: Project) -> None:
     project.pytest()
     (folder,) = project.path.glob("runs/2*/test_*")
     found = job_json.read_run(folder)
-    assert found is not None
     written, (run, text) = json.loads((folder / "run.json").read_text()), found
     names = ("name", "test", "platform", "benchmark", "layout", "effective_throughput", "compute_fraction")
     assert {name: getattr(run, name) for name in names} == {name: written[name] for name in names}

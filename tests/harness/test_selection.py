@@ -72,9 +72,7 @@ def test_own_parameters_follow_and_override_options(project):
 def test_a_mistyped_mark_is_an_error(project):
     project.job_test()
     project.platform("l40s")
-    result = project.pytest("-m", "l40z")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*there is no mark 'l40z'; did you mean l40s?*"])
+    project.refuses("-m", "l40z", says="*there is no mark 'l40z'; did you mean l40s?*")
 
 
 @pytest.mark.slow
@@ -212,20 +210,14 @@ def test_the_dry_run_of_a_platform_that_cannot_run_shows_the_reason_in_place_of_
 @pytest.mark.slow
 def test_xdist_is_refused_with_job_tests(project):
     project.job_test()
-    result = project.pytest("-n", "1")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*does not go with job tests*"])
-    assert not project.jobs()
+    project.refuses("-n", "1", says="*does not go with job tests*")
 
 
 def test_max_device_hours(project):
     project.job_test()
     project.platform("l40s", "time_limit: 2h")
     project.write("site/site.yaml", "enabled: [l40s]\nmax_device_hours: 3\n")
-    result = project.pytest("-m", "l40s")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*4.0 device-hours*max_device_hours: 3*"])
-    assert not project.jobs()
+    project.refuses("-m", "l40s", says="*4.0 device-hours*max_device_hours: 3*")
 
 
 @pytest.mark.slow
@@ -283,10 +275,7 @@ def test_values_that_nobody_has_set(project, monkeypatch):
     project.platform("l40s", "env: {ACCOUNT: '${site.account}'}")
     shown = project.pytest("-m", "l40s", "--dry-run")
     shown.stdout.fnmatch_lines(["*export ACCOUNT='<account: set in site.yaml>'*", "missing: account"])
-    result = project.pytest("-m", "l40s")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*l40s: account not set, so nothing was submitted. Write `values: {account: *"])
-    assert not project.jobs()
+    project.refuses("-m", "l40s", says="*l40s: account not set, so nothing was submitted. Write `values: {account: *")
     monkeypatch.setenv("HPC_ML_BENCH_ACCOUNT", "z043")
     project.pytest("-m", "l40s").assert_outcomes(passed=1)
 
@@ -442,10 +431,7 @@ def test_a_platform_whose_file_has_a_mistake_stops_nobody_else(project: Project)
 def test_a_platform_whose_file_has_a_mistake_is_refused_by_its_name(project: Project, words: list[str]) -> None:
     project.job_test()
     project.write("site/platforms/bad.yaml", BAD_FILE)
-    result = project.pytest(*words)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*/bad.yaml:6: kubernetes.memory: '512mi' is no quantity*"])
-    assert not project.jobs()
+    project.refuses(*words, says="*/bad.yaml:6: kubernetes.memory: '512mi' is no quantity*")
 
 
 def test_a_mark_that_only_a_file_with_a_mistake_has_leads_to_the_mistake(project: Project) -> None:
@@ -460,27 +446,21 @@ def test_a_histogram_without_pygal_is_refused_before_anything_is_submitted(proje
     """At the end pytest-benchmark would raise an ImportError: no table, and nothing saved."""
     monkeypatch.setitem(sys.modules, "pygal", None)  # as if it were not installed
     project.job_test()
-    result = project.pytest("--benchmark-histogram=drawn")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--benchmark-histogram draws with pygal, which is not installed*pip install*"])
-    assert not project.jobs()
+    said = "*--benchmark-histogram draws with pygal, which is not installed*pip install*"
+    project.refuses("--benchmark-histogram=drawn", says=said)
 
 
 @pytest.mark.parametrize("gate", ["on", "require"])
 def test_two_gates_are_refused_before_the_jobs(project, gate):
     project.job_test()
-    result = project.pytest(f"--gate={gate}", "--benchmark-compare", "--benchmark-compare-fail=mean:5%")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --gate={gate} and --benchmark-compare-fail are two gates*"])
-    assert not project.jobs()
+    said = f"ERROR: --gate={gate} and --benchmark-compare-fail are two gates*"
+    project.refuses(f"--gate={gate}", "--benchmark-compare", "--benchmark-compare-fail=mean:5%", says=said)
 
 
 @pytest.mark.parametrize("name", ["latest", "", "a/b", "..", "-x", "x" * 101])
 def test_a_run_id_that_can_be_no_folder_is_refused(project, name):
     project.job_test()
-    result = project.pytest(f"--run-id={name}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--run-id: {name!r} can be no name of a run*"])
+    project.refuses(f"--run-id={name}", says=f"*--run-id: {name!r} can be no name of a run*")
     assert not list(project.path.glob("runs/*/*"))
 
 
