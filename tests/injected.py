@@ -59,7 +59,6 @@ def assert_named(part: str, plain: Sequence[Envelope], slowed: Envelope) -> None
     """The sentence begins with the part that was slowed. Other work on this machine may have slowed the rest, too."""
     causes = causes_of(plain, [slowed])
     sentence = causes.sentence()
-    assert causes.split is not None
     assert next(iter(causes.split.moved)) == part, sentence
     change = causes.split.change
     assert change[part] > 0.6 * sum(change.values()), causes.split.numbers()

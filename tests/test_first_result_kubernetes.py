@@ -34,7 +34,6 @@ class Newcomer(CommandLineUser):
 
     @property
     def kube(self) -> Kube:
-        assert self.stage.fake is not None
         return self.stage.fake
 
     def edits(self, name: str, old: str, new: str) -> None:

@@ -34,11 +34,6 @@ def test_source_is_every_python_folder_at_the_top_without_tests(tmp_path):
     assert [module.name for module in house.read_project(tmp_path / "tool").modules] == names[2:]
 
 
-def test_a_folder_without_source_is_refused_with_its_name(tmp_path):
-    with pytest.raises(SystemExit, match=str(tmp_path)):
-        house.read_project(tmp_path)
-
-
 def test_a_function_is_as_long_as_its_lines_from_def_to_the_last(tmp_path):
     function = '@decorated\ndef f(\n    a,\n):\n    """Text."""\n    def g():\n        pass\n'
     figures = house.figures(project(tmp_path, core=function))
@@ -76,31 +71,6 @@ def test_complexity_is_one_and_one_for_each_decision(tmp_path, body, complexity)
     assert house.complexity(function) == complexity
 
 
-def test_densities_are_for_each_1000_lines(tmp_path):
-    lines = [
-        "a, b = x(), y()  # a comment",
-        "a, b = pair()",
-        "(a, b), c = d, e",
-        "a = (1,)",
-        "(a,) = (1,)",
-        "text = '# no comment'",
-        "a = 1 if b else (2 if c else 3)",
-        "a = [x for x in b], {x for x in b}, {x: x for x in b}, set(x for x in b)",
-        "",
-        "# another comment",
-    ]
-    figures = house.figures(project(tmp_path, core="\n".join(lines)))
-    assert figures["comments /1000"] == "200.0"
-    assert figures["parallel assignments /1000"] == "200.0"
-    assert figures["conditional expressions /1000"] == "200.0"
-    assert figures["comprehensions /1000"] == "400.0"
-
-
-def test_arguments_are_annotated_or_not_without_self_and_stars(tmp_path):
-    text = "class A:\n    def f(self, a: int, /, b, *args, c: int = 1, d=2, **more): ...\n"
-    assert house.annotated_arguments(project(tmp_path, core=text)) == "50 %"
-
-
 def test_a_fragment_opens_with_a_question_word_or_a_preposition(tmp_path):
     openings = ["Of a run.", "What is left", "whether it ends", "Without it.", "Read it.", "The one.", "Offer.", "`of`"]
     text = '"""How it works."""\n' + "".join(f'def f():\n    """{opening}"""\n' for opening in openings)
@@ -112,27 +82,6 @@ def test_a_fragment_opens_with_a_question_word_or_a_preposition(tmp_path):
         "app/core.py:9: Without it.",
     ]
     assert house.figures(read)["docstrings of classes and functions"] == "8"
-
-
-def test_private_words_count_wherever_they_stand_but_not_inside_words(tmp_path):
-    text = "# Nobody told us\ntold_so = 'somebody'\nretold = folder.untold\n"
-    assert house.private_words(project(tmp_path, core=text)) == [
-        "app/core.py:1: # Nobody told us",
-        "app/core.py:1: # Nobody told us",
-        "app/core.py:2: told_so = 'somebody'",
-        "app/core.py:2: told_so = 'somebody'",
-    ]
-
-
-def test_an_init_with_code_is_long_and_defines_something(tmp_path):
-    passing = "    pass\n"
-    sources = {
-        "app/__init__.py": "def f():\n" + 40 * passing,
-        "app/short/__init__.py": "def f():\n" + 39 * passing,
-        "app/exports/__init__.py": "from app import f\n" * 50,
-        "app/core.py": "def f():\n" + 40 * passing,
-    }
-    assert house.code_in_inits(projects(tmp_path, sources)) == ["app/__init__.py:1: 41 lines"]
 
 
 def test_homonyms_are_names_in_several_places(tmp_path):
@@ -171,31 +120,6 @@ def test_rooms_are_flat_modules_and_packages_of_two_levels(tmp_path):
     assert rooms.arrows == 5
     assert rooms.cycles == []
     assert rooms.floors == 4
-
-
-def test_a_cycle_is_one_group_and_one_floor(tmp_path):
-    read = project(
-        tmp_path,
-        a="import app.b\n",
-        b="import app.c\n",
-        c="import app.b\nimport app.d\n",
-        d="",
-    )
-    rooms = house.read_rooms(read)
-    assert rooms.cycles == [("app.b", "app.c")]
-    assert rooms.floors == 3
-
-
-def test_rows_of_layer_contracts_are_read_from_either_format(tmp_path):
-    (tmp_path / "setup.cfg").write_text(
-        "[importlinter]\nroot_packages =\n    app\n"
-        "[importlinter:contract:a]\ntype = layers\nlayers =\n    one | two\n    # why\n    three\n"
-        "[importlinter:contract:b]\ntype = forbidden\nsource_modules =\n    app\n"
-    )
-    assert house.layer_rows(tmp_path) == "2 / 2"
-    (tmp_path / "pyproject.toml").write_text("[[tool.importlinter.contracts]]\nlayers = ['a', 'b', 'c']\n")
-    assert house.layer_rows(tmp_path) == "3 / 5"
-    assert house.layer_rows(tmp_path / "nothing") == "-"
 
 
 def test_the_command_prints_a_table_the_homonyms_and_on_request_every_place(tmp_path, monkeypatch, capsys):

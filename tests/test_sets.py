@@ -38,7 +38,6 @@ def mine(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
 def of_target(target: str) -> list[str]:
     """The words with which the Makefile chooses the tests of this target."""
     recipe = re.search(rf"^{target}:.*\n\t\$\(TESTS\) (.*) \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert recipe is not None
     return shlex.split(recipe[1])
 
 
@@ -49,8 +48,7 @@ def passed(mine: pytest.Pytester, *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "tests"),
-    [("quick", ["plain"]), ("test", ["plain", "slow", "ssh"]), ("test-nightly", ["night"])],
+    ("target", "tests"), [("quick", ["plain"]), ("test", ["plain", "slow", "ssh"]), ("test-nightly", ["night"])]
 )
 @pytest.mark.slow
 def test_each_set_has_its_tests(mine: pytest.Pytester, target: str, tests: list[str]) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -299,42 +296,6 @@ def test_exit_codes_mean_the_same_on_both_sides() -> None:
 def test_limits_are_the_same_on_both_sides() -> None:
     assert meter.IDENTITY_LIMIT == gates.IDENTITY_LIMIT
     assert meter.SPLIT == gates.SPLIT
-
-
-FOREIGN = """
-import meter, time
-
-class Batch:
-    shape = (4, 3)
-
-for epoch in range(3):
-    print("epoch", epoch, flush=True)
-    for batch in meter.steps([Batch()] * 6):
-        time.sleep(0.002)
-        meter.loss(1.0)
-meter.finish()
-"""
-
-
-@pytest.mark.slow
-def test_a_loop_of_somebody_else(tmp_path: Path) -> None:
-    """A program with its own copy of meter.py, read as the suite would read it."""
-    shutil.copy(ROOT / "models" / "meter.py", tmp_path)
-    (tmp_path / "mine.py").write_text(FOREIGN)
-    plain = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH", "HOME")}
-    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, env=plain, capture_output=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr.decode()
-    reader = LogReader()
-    reader.feed(done.stdout)
-    assert reader.tail[0] == "epoch 0"
-    assert reader.complete, reader.why_incomplete
-    run = reader.finish(JobSpec("n", "t", "p", Layout(1, 1, "cpu"), ("python3", "mine.py")))
-    assert run.problems == ()
-    assert [window.samples for window in run.windows] == [24, 24]
-    assert run.benchmark is None
-    assert run.start["benchmark"] is None
-    assert run.effective_throughput is not None
-    assert run.effective_throughput < 2000
 
 
 def test_the_words_of_the_doubts_and_explanations_are_those_of_the_jobs_own_warnings() -> None:

@@ -117,11 +117,6 @@ class Cluster:
         """SIGCONT."""
         self.daemons[name].send(signal.SIGCONT)
 
-    def lose(self, node: str) -> None:
-        """A node goes away, and the controller knows at once; by itself it would take minutes to notice."""
-        self.kill(f"slurmd@{node}")
-        self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
-
     # Up and down.
 
     def up(self) -> None:

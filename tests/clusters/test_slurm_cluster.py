@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.clusters.slurm import Cluster, Row
-from tests.clusters.slurm_conf import NODE_NAMES
-from tests.clusters.slurm_daemons import ClusterError, listening_ports, stat_of, wait_for
+from tests.clusters.slurm_daemons import listening_ports, stat_of, wait_for
 from tests.clusters.slurm_jobs import job_processes
 from tests.clusters.slurm_slots import slot
 
@@ -65,14 +61,6 @@ def traces(cluster: Cluster) -> list[str]:
     return found
 
 
-def test_up_twice_starts_one_cluster(slurm: Cluster) -> None:
-    before = pids(slurm)
-    slurm.up()
-    assert pids(slurm) == before
-    assert set(before) == {*DAEMONS, *(f"slurmd@{node}" for node in NODE_NAMES)}
-    assert slurm.ask("squeue", "-h") == ""
-
-
 @pytest.mark.parametrize("break_it", [Cluster.kill, Cluster.pause], ids=["kill", "pause"])
 def test_heal_restarts_broken_daemons(slurm: Cluster, break_it: Callable[[Cluster, str], None]) -> None:
     before = pids(slurm)
@@ -98,16 +86,6 @@ def test_heal_undoes_what_a_test_changed(slurm: Cluster) -> None:
     assert [queue(slurm, each)[0] for each in (held, running)] == ["CANCELLED", "CANCELLED"]
     assert slurm.healthy()
     assert not job_processes(slurm.folder)
-
-
-def test_two_clusters_run_side_by_side(slurm: Cluster, second: Cluster) -> None:
-    second.up()
-    job_id = submit(second, "sleep 100", "--job-name=there")
-    wait_state(second, job_id, "RUNNING")
-    assert slurm.ask("squeue", "-h") == ""
-    assert "accounting storage is disabled" in second.run("sacct").stderr
-    second.down()
-    assert slurm.healthy()
 
 
 def test_down_leaves_nothing(second: Cluster) -> None:
@@ -136,29 +114,3 @@ def test_up_takes_over_a_cluster_that_another_process_left(second: Cluster) -> N
     assert not set(pids(other).values()) & set(before.values())
     waiting = submit(other, "true", "--partition=brief", "--time=3")
     wait_for("refused by no one", lambda: queue(other, waiting) == ("PENDING", "PartitionTimeLimit"), step_s=0.1)
-
-
-def test_down_ends_only_what_it_started(second: Cluster) -> None:
-    """A record whose process is gone and whose number somebody else has."""
-    second.up()
-    second.kill("slurmd@cn3")
-    with subprocess.Popen(["sleep", "100"]) as innocent:
-        start = stat_of(innocent.pid)
-        assert start is not None
-        earlier = ["S", *["0"] * 18, str(int(start[1]) - 1)]
-        second.daemons["slurmd@cn3"].record.write_text(f"{innocent.pid} (slurmd) {' '.join(earlier)}\n")
-        second.down()
-        assert stat_of(innocent.pid)
-        innocent.send_signal(signal.SIGKILL)
-
-
-def test_up_says_why_it_cannot(second: Cluster, slurm: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=f"port {slurm.port} is taken"):
-        Cluster(second.folder, slurm.port, accounting=False).up()
-    assert slurm.healthy()
-    with pytest.raises(ClusterError, match="too long for a Unix socket"):
-        Cluster(tmp_path / ("x" * 100), second.port).up()
-    broken = Cluster(second.folder, second.port, accounting=False, settings={"SelectType": "select/nosuch"})
-    with pytest.raises(ClusterError, match=r"died:\n(.*\n)*.*nosuch"):
-        broken.up()
-    assert os.path.lexists(second.folder / "slurm.conf")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -12,9 +11,6 @@ import pytest
 import torch
 
 from models.data.deepcam import CHANNELS, open_folder
-from models.data.synthetic import write_set
-from models.data.synthetic_deepcam import recipe
-from models.data.thread_loader import ThreadLoader
 from models.errors import DataCorrupt, DataMissing
 
 SHAPE = (24, 36)
@@ -89,28 +85,13 @@ def test_channels_are_those_of_the_real_set():
     assert list(CHANNELS) == real.split()
 
 
-@pytest.mark.parametrize(
-    ("options", "slow"),
-    [
-        ({}, False),
-        ({"chunks": True}, True),
-        ({"compression": "gzip"}, True),
-        ({"chunks": (24, 36), "compression": "lzf", "shuffle": True}, True),
-    ],
-)
-def test_however_it_is_stored(folder, options, slow):
-    for number in range(SAMPLES):
-        chunks = options.get("chunks")
-        of_data = {**options, "chunks": (*chunks, 1)} if isinstance(chunks, tuple) else options
-        path = Path(opened(folder).path(number))
-        with h5py.File(path, "w") as file:
-            file.create_dataset("climate/data", data=image(number), **of_data)
-            file.create_dataset("climate/labels_0", data=labels(number), **options)
+def test_chunks_are_read_and_that_is_said(folder):
+    save(first(folder), image(0), labels(0), chunks=True)
     data = opened(folder)
     assert all("one thread at a time" in warning and str(first(folder)) in warning for warning in data.warnings)
-    assert len(data.warnings) == (2 if slow else 0)
-    x, y = data[(0, 5)]
-    assert (x.numpy().tobytes(), y.tolist()) == (image(5).tobytes(), labels(5).tolist())
+    assert len(data.warnings) == 2
+    x, y = data[(0, 0)]
+    assert (x.numpy().tobytes(), y.tolist()) == (image(0).tobytes(), labels(0).tolist())
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<f4", "<f8", ">i4", ">i8", ">f4"])
@@ -131,14 +112,6 @@ def test_values_of_another_number_format_are_converted_and_that_is_said(folder, 
     assert "climate/data" in data.warnings[0]
 
 
-def test_the_thread_loader_takes_it(folder):
-    sampler = [[(0, 3), (0, 1)], [(0, 7), (0, 0)]]
-    batches = list(ThreadLoader(opened(folder), sampler, workers=3, pinned=False))
-    for keys, (x, y) in zip(sampler, batches, strict=True):
-        assert x.numpy().tobytes() == np.stack([image(index) for _, index in keys]).tobytes()
-        assert y.tolist() == [labels(index).tolist() for _, index in keys]
-
-
 def test_files_that_real_copies_hold_beside_samples_are_left_out(folder):
     (folder / "train/.data-1996-01-01-00-1.h5").write_bytes(b"hidden")
     (folder / "train/files.txt").write_text("text")
@@ -151,64 +124,12 @@ def test_files_that_real_copies_hold_beside_samples_are_left_out(folder):
     assert data.maximum[0] == 50
 
 
-def test_a_synthetic_folder(tmp_path):
-    manifest = write_set(str(tmp_path / "set"), recipe("smoke", 3, seed=0))
-    data = opened(tmp_path / "set", (96, 144))
-    assert (data.kind, data.bytes, len(data), data.warnings) == ("synthetic", manifest.bytes, 3, ())
-    assert data.bytes == sum(Path(data.path(index)).stat().st_size for index in range(3))
-    Path(data.path(1)).unlink()
-    with pytest.raises(DataMissing, match=r"holds 2 samples and its manifest.json says 3 samples.* data deepcam "):
-        opened(tmp_path / "set", (96, 144))
-
-
 # --- what can be wrong -----------------------------------------------------------------------------------------------
 
 
-def test_there_is_no_folder(tmp_path):
-    with pytest.raises(
-        DataMissing, match=r"no data set at .*: python -m models data deepcam --data-dir .*/deepcam-smoke --size smoke"
-    ):
-        opened(tmp_path / "deepcam-smoke")
-    (tmp_path / "empty").mkdir()
-    said = r"is not a DeepCAM set.*stats\.h5: give .*, or make .* --data-dir .*/empty-synthetic"
-    with pytest.raises(DataMissing, match=said):
-        opened(tmp_path / "empty")
-    (tmp_path / "empty" / "train").mkdir()
-    with pytest.raises(DataMissing, match=r"holds no \*\.h5"):
-        opened(tmp_path / "empty")
-    with pytest.raises(DataMissing, match=rf"give the folder above, --data-dir {tmp_path / 'empty'}$"):
-        opened(tmp_path / "empty" / "train")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read(folder):
-    (folder / "train").chmod(0)
-    with pytest.raises(DataMissing, match="cannot be read: Permission denied"):
-        opened(folder)
-
-
-def test_a_set_of_another_benchmark(folder):
-    (folder / "manifest.json").write_text('{"benchmark": "cosmoflow"}')
-    with pytest.raises(DataMissing, match="is a data set of benchmark 'cosmoflow'"):
-        opened(folder)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "command"), [((96, 144), "--size smoke"), ((768, 1152), "--size quick"), ((12, 12), "--size quick")]
-)
-def test_images_of_another_size(folder, wanted, command):
-    with pytest.raises(DataMissing) as error:
-        opened(folder, wanted)
-    text = str(error.value)
-    assert f"{first(folder)} holds a sample of 24x36 " in text
-    assert f"{wanted[0]}x{wanted[1]} is asked for" in text
-    assert text.endswith(f"python -m models data deepcam --data-dir {folder}-synthetic {command}")
-
-
-def test_images_of_a_size_that_the_suite_knows(folder):
-    save(first(folder), np.zeros((96, 144, 16), "f4"), np.zeros((96, 144), "i4"))
-    with pytest.raises(DataMissing, match="train on them with --size smoke, or make"):
-        opened(folder, (768, 1152))
+def test_images_of_another_size(folder):
+    with pytest.raises(DataMissing, match=r"-1\.h5 holds a sample of 24x36 and 96x144 is asked for: .* --size smoke$"):
+        opened(folder, (96, 144))
 
 
 @pytest.mark.parametrize("shape", [(24, 36, 15), (16, 24, 36), (24, 36)])
@@ -223,7 +144,6 @@ def test_other_channels(folder, shape):
     ("data", "classes", "text"),
     [
         (np.zeros((24, 37, 16), "f4"), labels(0), "climate/data is float32 of 24x37x16, and float32 of 24x36x16"),
-        (np.zeros((24, 36, 16), "i4"), labels(0), "climate/data is int32 of 24x36x16, and float32 of 24x36x16"),
         (image(0), np.zeros((24, 37), "i4"), "climate/labels_0 is int32 of 24x37, and int32 of 24x36"),
         (image(0), np.zeros((24, 36), "S1"), "climate/labels_0 is bytes8 of 24x36, and uint8 of 24x36"),
     ],
@@ -245,11 +165,9 @@ def test_a_later_file_that_is_another(folder, data, classes, text):
         ("i4", 3, "3"),
         ("i4", -1, "-1"),
         ("i8", 2**32, "4294967296"),
-        ("u1", 255, "255"),
         ("f4", 0.5, "0.5"),
         ("f4", np.nan, "nan"),
         (">i4", 3, "3"),
-        (">f8", -2, "-2.0"),
     ],
 )
 def test_a_label_that_is_no_class(folder, dtype, value, shown):
@@ -260,29 +178,8 @@ def test_a_label_that_is_no_class(folder, dtype, value, shown):
     with pytest.raises(DataCorrupt) as error:
         data[(0, 0)]
     classes = "0 (background), 1 (tropical cyclone), 2 (atmospheric river)"
-    assert f"{first(folder)}: 2 values of climate/labels_0 are none of {classes}, the first is {shown}:" in str(
-        error.value
-    )
-
-
-@pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("name", ["climate/data", "climate/labels_0"])
-def test_a_file_without_one_of_them_or_cut_off(folder, name, warm):
-    data = opened(folder)
-    if warm:
-        data[(0, 0)]
-    size = first(folder).stat().st_size
-    os.truncate(first(folder), size - 100)
-    with pytest.raises(DataCorrupt, match=rf"{first(folder)} is no readable HDF5 \(.*truncated"):
-        data[(0, 0)]
-    save(first(folder), image(0), labels(0))
-    with h5py.File(first(folder), "r+") as file:
-        del file[name]
-    with pytest.raises(DataCorrupt, match=f"{first(folder)} holds no readable dataset {name}"):
-        data[(0, 0)]
-    first(folder).unlink()
-    with pytest.raises(DataMissing, match=f"{first(folder)} was there when the set was opened"):
-        data[(0, 0)]
+    said = f"{first(folder)}: 2 values of climate/labels_0 are none of {classes}, the first is {shown}:"
+    assert said in str(error.value)
 
 
 def test_nans_are_the_losses_business(folder):
@@ -309,26 +206,5 @@ def test_stats_that_are_no_range(folder, channel, low, high):
     minval, maxval = np.zeros(16, "f4"), np.ones(16, "f4")
     minval[channel], maxval[channel] = low, high
     save_stats(folder / "stats.h5", minval=minval, maxval=maxval)
-    with pytest.raises(
-        DataCorrupt, match=f"stats.h5: channel {CHANNELS[channel]} goes from {low:g} to {high:g}, which"
-    ):
+    with pytest.raises(DataCorrupt, match=f"channel {CHANNELS[channel]} goes from {low:g} to {high:g}, which"):
         opened(folder)
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"minval": None}, "holds no readable dataset climate/minval"),
-        ({"maxval": np.zeros(15, "f4")}, "climate/maxval is float32 of 15, and float32 of 16 is expected"),
-        ({"maxval": np.zeros((16, 1), "f4")}, "climate/maxval is float32 of 16x1, and float32 of 16"),
-    ],
-)
-def test_stats_that_are_others(folder, changes, text):
-    save_stats(folder / "stats.h5", **changes)
-    with pytest.raises(DataCorrupt, match=text):
-        opened(folder)
-
-
-def test_stats_in_double_precision(folder):
-    save_stats(folder / "stats.h5", minval=np.full(16, -0.1), maxval=np.full(16, 0.1))
-    assert opened(folder).minimum.tolist() == [float(np.float32(-0.1))] * 16

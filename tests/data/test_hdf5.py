@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -143,14 +142,8 @@ def test_a_file_that_changes_is_seen_to_have_changed(tmp_path):
     """The same size all the time; what the last look said would be wrong each time."""
     path = tmp_path / "a.h5"
     wide, high = (12, 24), (24, 12)
-    for shape, dtype, options in [
-        (wide, "<f4", {}),
-        (high, "<f4", {}),
-        (wide, ">f4", {}),
-        (wide, "<i4", {}),
-        (wide, "<f4", {}),
-    ]:
-        save(path, values(1, dtype, shape), **options)
+    for shape, dtype in [(wide, "<f4"), (high, "<f4"), (wide, ">f4"), (wide, "<i4"), (wide, "<f4")]:
+        save(path, values(1, dtype, shape))
         found = load(str(path), (NAME,))[NAME]
         assert (found.dtype, found.tobytes()) == (np.dtype(dtype), values(1, dtype, shape).tobytes())
         assert found.shape == shape
@@ -169,32 +162,6 @@ def test_only_the_newest_layouts_are_kept(tmp_path):
 
 
 # --- threads and other processes -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stored", ["contiguous", "gzip", "times"])
-@pytest.mark.slow
-def test_eight_threads_at_once(tmp_path, stored):
-    paths = [str(save(tmp_path / f"{number}.h5", values(number), **STORED[stored])) for number in range(8)]
-    batch, wrong = torch.zeros((8, *SHAPE)), []
-
-    def work(number: int) -> None:
-        order = list(range(8))
-        random.Random(number).shuffle(order)
-        for _ in range(4):
-            for index in order:
-                mine = np.zeros(SHAPE, "f4")
-                read(paths[index], {NAME: mine})
-                if mine.tobytes() != values(index).tobytes():
-                    wrong.append(index)
-        read(paths[number], {NAME: batch[number]})
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert [batch[number].numpy().tobytes() for number in range(8)] == [values(number).tobytes() for number in range(8)]
 
 
 def test_the_interpreter_goes_on_while_a_file_system_is_slow(tmp_path):
@@ -322,11 +289,8 @@ def test_a_dataset_that_is_missing_is_a_group_or_was_never_written(tmp_path):
     ("array", "found"),
     [
         (np.zeros((24, 36, 4), "f4"), "float32 of 24x36x4"),
-        (np.zeros((5, 24, 36), "f4"), "float32 of 5x24x36"),
         (np.zeros(SHAPE, "i4"), "int32 of 24x36x5"),
-        (np.zeros(SHAPE, "c8"), "complex64 of 24x36x5"),
         (np.zeros(SHAPE, [("a", "f4")]), "void32 of 24x36x5"),
-        (np.zeros(SHAPE, "S4"), "bytes32 of 24x36x5"),
         (np.float32(1), "float32 of one value"),
     ],
 )
@@ -349,10 +313,6 @@ def test_a_file_that_is_gone_or_may_not_be_read(tmp_path):
     path.mkdir()
     with pytest.raises(DataMissing, match=r"a\.h5 .*[Ii]s a directory"):
         load(str(path), (NAME,))
-    shutil.rmtree(path)
-    path.symlink_to(path)
-    with pytest.raises(DataMissing, match=r"a\.h5 .*Too many levels"):
-        load(str(path), (NAME,))
 
 
 UNREADABLE = """
@@ -372,12 +332,3 @@ def test_a_process_that_could_not_read_a_file_ends_as_it_wants_to(tmp_path):
     command = [sys.executable, "-c", UNREADABLE, str(tmp_path)]  # a folder can be opened, and not read
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "missing\n", "")
-
-
-def test_names_need_not_be_text(tmp_path):
-    path = os.fsencode(tmp_path) + b"/\xff \n.h5"
-    save(tmp_path / "a.h5", values()).rename(os.fsdecode(path))
-    assert load(path, (NAME,))[NAME].tobytes() == values().tobytes()
-    os.truncate(path, 100)
-    with pytest.raises(DataCorrupt, match=r"\\xff"):
-        load(path, (NAME,))

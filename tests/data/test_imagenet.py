@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import io
 import itertools
-import json
 import os
 import random
 import re
@@ -25,8 +23,6 @@ from models.data.imagenet import open_folder
 from models.data.process_loader import ProcessLoader
 from models.data.sampling import StepSampler
 from models.data.skip_corrupt import SkipCorrupt
-from models.data.synthetic import write_set
-from models.data.synthetic_resnet50 import recipe_of
 from models.errors import DataCorrupt, DataMissing, ImpossibleRequest
 from tests.data.sets import open_below
 
@@ -140,11 +136,8 @@ ODD = {
     "png": lambda: encoded(photo(3), "PNG"),
     "png with transparency": lambda: encoded(photo(3, mode="RGBA"), "PNG"),
     "png with a palette": lambda: encoded(photo(3, mode="P"), "PNG"),
-    "progressive": lambda: encoded(photo(3), progressive=True),
-    "4:4:4": lambda: encoded(photo(3), subsampling=0),
     "trailing bytes": lambda: encoded(photo(3)) + b"\0" * 100,
     "one pixel": lambda: encoded(photo(3, size=(1, 1))),
-    "a line": lambda: encoded(photo(3, size=(700, 1))),
     "a column": lambda: encoded(photo(3, size=(1, 700))),
 }
 needs_simplejpeg = pytest.mark.skipif(
@@ -294,13 +287,9 @@ def test_without_torchvision_and_simplejpeg_pillow_does_it(folder, broken_packag
     assert re.fullmatch(r"pillow [\d.]+ libjpeg(-turbo)? \S+", data.decoder)
     assert data.transforms == data.decoder.split(" libjpeg")[0]
     assert not [name for name in sys.modules if name.startswith("torchvision")], "half an import leaves nothing behind"
-    with pytest.raises(
-        ImpossibleRequest, match=r"simplejpeg cannot be used \(ImportError: libturbojpeg.*pip install simplejpeg"
-    ):
+    with pytest.raises(ImpossibleRequest, match=r"simplejpeg cannot be used \(ImportError: libturbojpeg"):
         opened(folder, decoder="simplejpeg")
-    with pytest.raises(
-        ImpossibleRequest, match=r"torchvision cannot be imported \(RuntimeError: no nms\): unset HPC_ML_BENCH_T"
-    ):
+    with pytest.raises(ImpossibleRequest, match=r"torchvision cannot be imported \(RuntimeError: no nms\): unset"):
         opened(folder, transforms="torchvision")
 
 
@@ -411,120 +400,14 @@ def test_a_set_of_corrupt_files_is_not_skipped_for_ever(tmp_path):
 # --- folders that are none -------------------------------------------------------------------------------------------
 
 
-def written(folder: Path) -> Path:
-    write_set(str(folder), recipe_of(6, 3, 0), processes=1)
-    return folder
+def test_an_empty_class(folder):
+    (folder / "train" / "n00000003").mkdir()
+    with pytest.raises(DataMissing, match=r"1 of 4 class folders hold no JPEG, the first is .*n00000003: complete"):
+        opened(folder)
 
 
-def foreign(folder: Path) -> Path:
-    (folder / "train" / "n00000000").mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps({"benchmark": "cosmoflow", "samples": 3}))
-    return folder
-
-
-def class_emptied(folder: Path) -> Path:
-    put(folder, "n00000000/a.JPEG", b"")
-    (folder / "train" / "n00000001").mkdir()
-    return folder
-
-
-def too_many_classes(folder: Path) -> Path:
+def test_another_imagenet(tmp_path):
     for number in range(1001):
-        (folder / "train" / f"n{number:08d}").mkdir(parents=True)
-    return folder
-
-
-def partial(folder: Path) -> Path:
-    (written(folder) / "train/n00000001/n00000001_1.JPEG").unlink()
-    return folder
-
-
-def other_folder(folder: Path) -> Path:
-    (folder / "docs").mkdir(parents=True)
-    return folder
-
-
-def flat(folder: Path) -> Path:
-    put(folder, "a.JPEG", b"")
-    return folder
-
-
-def the_train_folder(folder: Path) -> Path:
-    put(folder, "n00000000/a.JPEG", b"")
-    return folder / "train"
-
-
-def a_file(folder: Path) -> Path:
-    folder.write_text("text")
-    return folder
-
-
-NO_SETS = {
-    "nothing": (lambda folder: folder, "there is no data set at"),
-    "another folder": (other_folder, "is not an ImageNet, it holds no train/<wnid>/*.JPEG"),
-    "a file": (a_file, "is not an ImageNet"),
-    "another benchmark's set": (foreign, "is a data set of benchmark 'cosmoflow'"),
-    "an empty class": (class_emptied, "1 of 2 class folders hold no JPEG, the first is"),
-    "no classes": (flat, "train holds no class folders"),
-    "another ImageNet": (too_many_classes, "train holds 1,001 classes, ImageNet-1k has 1,000"),
-    "a partial set": (partial, "holds 5 samples in 3 classes and its manifest.json says 6 samples in 3"),
-}
-
-
-@pytest.mark.parametrize("kind", NO_SETS)
-@pytest.mark.slow
-def test_a_folder_that_holds_no_set(tmp_path, kind):
-    make, what = NO_SETS[kind]
-    folder = make(tmp_path / "a set")
-    with pytest.raises(DataMissing) as missing:
-        opened(folder)
-    assert what in str(missing.value)
-    assert str(folder) in str(missing.value)
-    assert f"python -m models data resnet50 --data-dir '{folder}" in str(missing.value)
-    words = "--size quick --samples 6 --seed 0 --format jpeg" if kind == "a partial set" else "--size quick"
-    assert str(missing.value).endswith(words)
-    assert missing.value.exit_code == 66
-
-
-def test_a_folder_one_too_deep_is_told_where_to_look(tmp_path):
-    with pytest.raises(DataMissing, match=f"holds no folder train/: give the folder above, --data-dir {tmp_path}$"):
-        opened(the_train_folder(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [("{", "cannot be read"), ("[]", "cannot be read"), ('{"benchmark": "resnet50"}', "lacks the key 'kind'")],
-)
-def test_a_manifest_that_is_none(folder, text, why):
-    (folder / "manifest.json").write_text(text)
-    with pytest.raises(DataCorrupt, match=f"{folder}/manifest.json {why}"):
-        opened(folder)
-
-
-def test_a_synthetic_set_that_was_changed_is_refused(tmp_path):
-    folder = written(tmp_path / "set")
-    data = opened(folder)
-    assert (data.kind, data.classes, len(data)) == ("synthetic", 3, 6)
-    assert data.bytes == sum(path.stat().st_size for path in folder.rglob("*.JPEG"))
-    first = Path(data.path(0))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert hashlib.sha256(first.read_bytes()).hexdigest() == manifest["sha256"]
-    first.write_bytes(encoded(photo(1)))
-    with pytest.raises(DataCorrupt, match=f"{first} is not the file .* write it again: rm -r {folder} && python -m"):
-        opened(folder)
-
-
-def test_a_file_that_vanishes_is_missing_and_not_skipped(folder):
-    data = skipping(folder)
-    Path(data.path(4)).unlink()
-    with pytest.raises(DataMissing, match=r"n_1\.JPEG was there when the set was opened .*No such file"):
-        data[(0, 4)]
-
-
-@pytest.mark.parametrize(
-    ("name", "size"), [("resnet50-smoke", "smoke"), ("resnet50-subset", "subset"), ("mine", "quick")]
-)
-def test_the_command_makes_the_size_that_the_folder_is_named_for(tmp_path, name, size):
-    with pytest.raises(DataMissing) as missing:
-        open_folder(str(tmp_path / name), image_size=32, augment=True, seed=1)
-    assert str(missing.value).endswith(f"--data-dir {tmp_path / name} --size {size}")
+        (tmp_path / "train" / f"n{number:08d}").mkdir(parents=True)
+    with pytest.raises(DataMissing, match=r"train holds 1,001 classes, ImageNet-1k has 1,000"):
+        opened(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import subprocess
@@ -87,12 +86,6 @@ def test_a_part_that_was_read_is_counted_page_by_page(disk):
     assert pagecache.resident([path]) == (10 * PAGE, SIZE), "looking reads nothing"
 
 
-def test_many_dirty_files_are_dropped(disk):
-    paths = write(disk, [SIZE] * 40)
-    pagecache.drop(iter(paths))
-    assert pagecache.resident(iter(paths)) == (0, 40 * SIZE)
-
-
 def test_an_even_sample_stands_for_all(disk):
     paths = write(disk, [SIZE] * 10)
     pagecache.drop(paths[::2])
@@ -137,48 +130,24 @@ def test_a_file_that_is_gone_is_named(disk, work, wish):
             pagecache.prepare(files, wish)
 
 
-def test_an_error_ends_the_others_as_well(disk):
-    asked = itertools.count()
+@pytest.mark.parametrize(("ctrl_c", "error"), [(False, DataMissing), (True, KeyboardInterrupt)])
+def test_an_error_and_ctrl_c_end_all_threads(disk, ctrl_c, error):
+    class Endless(list[bytes]):
+        def __len__(self):
+            return 10**9
 
-    class Files(list[bytes]):
         def __getitem__(self, number):
-            next(asked)
-            return super().__getitem__(number)
+            if number == 100 and ctrl_c:
+                os.kill(os.getpid(), signal.SIGINT)
+            return path if number != 100 or ctrl_c else os.fsencode(disk / "gone")
 
-    paths = write(disk, [SIZE])
-    files = Files([*paths * 100, os.fsencode(disk / "gone"), *paths * 1_000_000])
-    with pytest.raises(DataMissing):
-        pagecache.load(files)
-    assert next(asked) < len(files)
-
-
-ENDLESS = """
-import os, sys
-from models.data import pagecache
-
-class Files(list):
-    def __len__(self):
-        return 10**9
-    def __getitem__(self, number):
-        if number == 100:
-            print("100 files", flush=True)
-        return os.fsencode(sys.argv[1])
-
-pagecache.load(Files())
-"""
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_it(disk):
-    paths = write(disk, [SIZE])
-    arguments, pipe = [sys.executable, "-c", ENDLESS, os.fsdecode(paths[0])], subprocess.PIPE
-    with subprocess.Popen(arguments, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            assert process.stdout.readline() == "100 files\n"
-            process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=60)[1].splitlines()[-1] == "KeyboardInterrupt"
-        finally:
-            process.kill()
+    (path,) = write(disk, [SIZE])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(error):
+            pagecache.load(Endless())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --- wishes ----------------------------------------------------------------------------------------------------------

@@ -82,13 +82,14 @@ at_night = pytest.mark.nightly("models/data/process_loader.py", "models/data/thr
 LOADERS = pytest.mark.parametrize("make", [process_loader, thread_loader])
 
 
+@LOADERS
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("local_batch", [1, 4, 7])
 @pytest.mark.slow
-def test_the_batches_are_those_of_torchs_loader(tmp_path: Path, workers: int, local_batch: int) -> None:
+def test_the_batches_are_those_of_torchs_loader(tmp_path: Path, make: object, workers: int, local_batch: int) -> None:
     data, sampler = Counted(tmp_path), StepSampler(24, local_batch=local_batch, rank=0, world=1, accumulation=1, seed=0)
     expected = itertools.islice(torch.utils.data.DataLoader(data, batch_sampler=sampler), 9)  # type: ignore[arg-type]
-    found = itertools.islice(process_loader(data, sampler, local_batch, workers), 9)
+    found = itertools.islice(make(data, sampler, local_batch, workers), 9)  # type: ignore[operator]
     for (inputs, targets), (same_inputs, same_targets) in zip(expected, found, strict=True):
         assert torch.equal(inputs, same_inputs)
         assert torch.equal(targets, same_targets)

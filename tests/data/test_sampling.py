@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
 from models.data.sampling import StepSampler
 from models.errors import ImpossibleRequest
@@ -30,12 +29,6 @@ def test_an_epoch_is_a_permutation_and_its_incomplete_last_batch_is_dropped():
     assert batches[0] != [(0, index) for _, index in batches[2]], "each epoch has an order of its own"
 
 
-def test_two_ranks_see_what_one_rank_sees_with_two_accumulation_steps():
-    alone = take(sampler(accumulation=2), 24)
-    pair = [take(sampler(rank=rank, world=2), 12) for rank in (0, 1)]
-    assert alone == [batch for step in zip(*pair, strict=True) for batch in step]
-
-
 @pytest.mark.parametrize(("world", "accumulation"), [(1, 1), (2, 3), (4, 2), (3, 1)])
 def test_the_global_batch_of_a_step_does_not_depend_on_who_shares_it(world, accumulation):
     size = 24 // (world * accumulation)
@@ -57,19 +50,6 @@ def test_the_order_depends_on_the_seed_and_the_epoch():
     epochs = take(sampler(length=12, local_batch=12, seed=7), 6)
     assert epochs[5] == [(5, index) for index in order.tolist()]
     assert take(sampler(length=6, local_batch=6, seed=0), 1) == [[(0, index) for index in (3, 2, 5, 4, 0, 1)]]
-
-
-def test_a_loader_takes_it_and_has_no_length():
-    class Pairs(torch.utils.data.Dataset):
-        def __getitem__(self, key):
-            return torch.tensor(key)
-
-    loader = torch.utils.data.DataLoader(Pairs(), batch_sampler=sampler(length=8, local_batch=4), num_workers=0)
-    batches = [batch.tolist() for batch in itertools.islice(loader, 5)]
-    assert [len(batch) for batch in batches] == [4] * 5
-    assert [batch[0][0] for batch in batches] == [0, 0, 1, 1, 2]
-    with pytest.raises(TypeError):
-        len(loader)
 
 
 def test_a_global_batch_larger_than_the_set_repeats_its_samples():

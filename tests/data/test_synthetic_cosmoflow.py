@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import pickle
-import resource
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
-import tfrecord
-import torch
-from torch import nn
-from torch.nn import functional
 
 from models.data.cosmoflow import open_folder
 from models.data.synthetic import write_set
-from models.data.synthetic_cosmoflow import FORMATS, GROWTH, SAMPLES, SHAPES, file_name, recipe, sample
+from models.data.synthetic_cosmoflow import FORMATS, GROWTH, SAMPLES, SHAPES, recipe, sample
 from models.errors import ImpossibleRequest
 from tests.data.sets import digests
 
@@ -53,23 +45,6 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(folder, tmp_path):
     assert len(set(digests(folder).values())) == 7, "no two are the same"
 
 
-@pytest.mark.slow
-def test_others_read_it(folder):
-    for index in range(6):
-        x, y = sample(3, index, SMALL)
-        path = str(folder / file_name(index, folder.name))
-        if folder.name == "hdf5":
-            with h5py.File(path) as file:
-                assert set(file) == {"x", "y"}
-                assert (file["x"].dtype, file["y"].dtype) == (np.int16, np.float32)
-                assert np.array_equal(file["x"][...], x)
-                assert np.array_equal(file["y"][...], y)
-        else:
-            (record,) = tfrecord.tfrecord_loader(path, None, {"x": "byte", "y": "float"}, compression_type="gzip")
-            assert np.array_equal(np.frombuffer(record["x"], "<i2").reshape(x.shape), x)
-            assert np.array_equal(record["y"], y)
-
-
 def test_we_read_it(folder):
     data = open_folder(str(folder), shape=SMALL)
     assert (data.kind, data.format, len(data), data.warnings) == ("synthetic", folder.name, 6, ())
@@ -82,17 +57,11 @@ def test_recipes():
     assert SAMPLES == {"smoke": 64, "quick": 32, "subset": 2048}
     assert recipe("quick", None, 0).shape == recipe("subset", None, 0).shape == (128, 128, 128)
     names = [recipe("subset", None, 0).name(index) for index in range(200)]
-    assert names[:2] == [
-        "train/univ_ics_synthetic_a00000000_000.tfrecord",
-        "train/univ_ics_synthetic_a00000000_001.tfrecord",
-    ]
+    assert names[63] == "train/univ_ics_synthetic_a00000000_063.tfrecord"
     assert names[64] == "train/univ_ics_synthetic_a00000001_000.tfrecord"
     assert names == sorted(set(names)), "sorted by name they are in order"
-    for size in SAMPLES:
-        for file_format in FORMATS:
-            made = recipe(size, 5, 2, file_format)
-            assert (made.samples, made.seed, made.format, made.version) == (5, 2, file_format, 1)
-            assert pickle.loads(pickle.dumps(made.write)).args == made.write.args
+    made = recipe("subset", 5, 2, "hdf5")
+    assert (made.samples, made.seed, made.format, made.version) == (5, 2, "hdf5", 1)
 
 
 def test_the_check_of_the_disk_counts_enough(folder, tmp_path):
@@ -103,24 +72,15 @@ def test_the_check_of_the_disk_counts_enough(folder, tmp_path):
 
 def test_without_h5py_there_is_no_hdf5(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(
-        ImpossibleRequest, match=r"h5py, which cannot be imported .* pip install h5py, or give --format tfrecord"
-    ):
+    with pytest.raises(ImpossibleRequest, match=r"h5py, which cannot be imported .*, or give --format tfrecord"):
         write_set(str(tmp_path / "set"), recipe("smoke", 1, 0, "hdf5"), processes=1)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_disk_that_fills_up_leaves_nothing(tmp_path, file_format):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        with pytest.raises(
-            ImpossibleRequest, match=r"writing .*set failed, nothing was left there \(File too large\): give"
-        ):
-            write_set(str(tmp_path / "set"), recipe("smoke", 2, 0, file_format), processes=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path, small_files, file_format):
+    with pytest.raises(ImpossibleRequest, match=r"nothing was left there \(File too large\)"):
+        write_set(str(tmp_path / "set"), recipe("smoke", 2, 0, file_format), processes=1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -188,45 +148,3 @@ def test_each_target_shows(smoke):
     errors = summaries(np.stack([counts for counts, _ in more])) @ fitted - others
     explained = 1 - (errors**2).mean(0) / others.var(0)
     assert (explained > 0.3).all(), explained
-
-
-class Net(nn.Module):
-    """CosmoFlow's layers with its initial values and its dropout, a quarter as wide."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        widths = (4, 8, 16, 32, 64, 128)
-        self.convolutions = nn.ModuleList(
-            nn.Conv3d(inputs, outputs, 3, padding=1) for inputs, outputs in itertools.pairwise(widths)
-        )
-        self.hidden = nn.ModuleList([nn.Linear(128, 128), nn.Linear(128, 64)])
-        self.head = nn.Linear(64, 4)
-        for layer in (*self.convolutions, *self.hidden, self.head):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for convolution in self.convolutions:
-            x = functional.max_pool3d(functional.leaky_relu(convolution(x), 0.3), 2)
-        x = x.flatten(1)
-        for layer in self.hidden:
-            x = functional.dropout(functional.leaky_relu(layer(x), 0.3), 0.5)
-        return 1.2 * torch.tanh(self.head(x))
-
-
-@pytest.mark.nightly("models/data/synthetic_cosmoflow.py")
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_loss_falls_within_a_hundred_steps_at_the_references_rate(smoke, seed):
-    torch.manual_seed(seed)
-    net, batch, losses = Net(), 2, []
-    optimizer = torch.optim.SGD(net.parameters(), 0.001 * batch / 64, momentum=0.9)
-    order = np.random.default_rng(seed).permutation(np.arange(200) % 64)
-    for step in range(100):
-        which = order[step * batch : (step + 1) * batch]
-        x = torch.from_numpy(smoke[0][which]).float().log1p().permute(0, 4, 1, 2, 3)
-        loss = functional.mse_loss(net(x), torch.from_numpy(smoke[1][which]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10]), losses

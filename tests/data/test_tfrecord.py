@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import os
 import random
 import struct
 import sys
@@ -113,14 +112,10 @@ def test_what_we_write_others_read(tmp_path):
     write(str(tmp_path / "plain"), X, Y, gzip=False)
     write(str(tmp_path / "gzip"), X, Y)
     for name, kind in (("plain", None), ("gzip", "gzip")):
-        (record,) = theirs.tfrecord_loader(
-            str(tmp_path / name), None, {"x": "byte", "y": "float"}, compression_type=kind
-        )
+        file, kinds = str(tmp_path / name), {"x": "byte", "y": "float"}
+        (record,) = theirs.tfrecord_loader(file, None, kinds, compression_type=kind)
         assert (record["x"], record["y"].tolist()) == (X, Y)
     assert gzip.decompress((tmp_path / "gzip").read_bytes()) == (tmp_path / "plain").read_bytes()
-    message = example_pb2.Example.FromString((tmp_path / "plain").read_bytes()[12:-4])
-    assert message.features.feature["x"].bytes_list.value[0] == X
-    assert list(message.features.feature["y"].float_list.value) == Y
 
 
 def test_what_others_write_we_read(tmp_path, reader):
@@ -130,18 +125,6 @@ def test_what_others_write_we_read(tmp_path, reader):
     writer.close()
     assert read(tmp_path / "plain", reader) == (X, Y)
     assert read(saved(tmp_path / "gzip", gzip.compress((tmp_path / "plain").read_bytes(), 9)), reader) == (X, Y)
-
-
-def test_the_file_name_may_be_bytes_and_no_utf8(tmp_path):
-    path = os.fsencode(tmp_path) + b"/\xff.tfrecord"
-    write(path, X, Y)
-    x, y = np.zeros(len(X), np.uint8), np.zeros(4, np.float32)
-    READERS[0].read(path, x, y)
-    assert x.tobytes() == X
-    with pytest.raises(
-        DataCorrupt, match=r"/\\xff.tfrecord, record 1: its feature x has 64 bytes, and 63 are expected"
-    ):
-        READERS[0].read(path, x[1:], y)
 
 
 def field(number: int, wire: int, content: bytes) -> bytes:
@@ -245,9 +228,7 @@ def test_a_file_that_is_cut_off_anywhere_is_found(tmp_path, reader):
     ("content", "why"),
     [
         (RECORD + RECORD, "another record follows it, and only files of one record are read"),
-        (RECORD + b"\0", "another record follows it"),
         (compressed(RECORD + RECORD), "another record follows it"),
-        (compressed(RECORD) + compressed(b"") + compressed(RECORD + b"\0"), "another record follows it"),
         (compressed(RECORD) + b"\0\1", "it cannot be decompressed"),
         (compressed(b""), "the file ends before it does"),
         (b"\x1f\x8b\x08" + bytes(50), "it cannot be decompressed"),
@@ -255,24 +236,17 @@ def test_a_file_that_is_cut_off_anywhere_is_found(tmp_path, reader):
         (framed(b""), "it has no feature x of bytes"),
         (framed(serialise({"y": Y})), "it has no feature x of bytes"),
         (framed(serialise({"x": [1.0] * 16, "y": Y})), "it has no feature x of bytes"),
-        (framed(serialise({"x": X})), "its feature y has 0 floats, and 4 are expected"),
-        (framed(serialise({"x": X, "y": b"1234567890123456"})), "its feature y has 0 floats"),
+        (framed(serialise({"x": X, "y": b"1234567890123456"})), "its feature y has 0 floats, and 4 are expected"),
         (framed(serialise({"x": X, "y": Y[:3]})), "its feature y has 3 floats"),
         (framed(serialise({"x": X, "y": [*Y, 0.5]})), "its feature y has 5 floats"),
-        (
-            framed(serialise({"x": X, "y": [0, 0, float("nan"), 0]})),
-            "its feature y is not finite: [0.0, 0.0, nan, 0.0]",
-        ),
+        (framed(serialise({"x": X, "y": [0, float("nan"), 0, 0]})), "its feature y is not finite: [0.0, nan, 0.0"),
         (framed(serialise({"y": [0, 0, 0, -float("inf")], "x": X})), "its feature y is not finite"),
         (framed(serialise({"x": X[1:], "y": Y})), "its feature x has 63 bytes, and 64 are expected"),
         (framed(serialise({"x": X + X, "y": Y})), "its feature x has 128 bytes, and 64 are expected"),
         (framed(serialise({"x": X, "y": Y, "z": bytes(70_000)})), "it has 70,061 bytes beside its feature x"),
         (framed(serialise({"z": bytes(1 << 21), "x": X, "y": Y})), "its feature x does not begin in its first "),
         (framed(message(ARRAY, ARRAY, PACKED)), "it has a feature twice"),
-        (
-            framed(message(feature(b"x", field(1, 2, field(1, 2, X) * 2)), PACKED)),
-            "its feature x is not one array",
-        ),
+        (framed(message(feature(b"x", field(1, 2, field(1, 2, X) * 2)), PACKED)), "its feature x is not one array"),
         (framed(message(PACKED, ARRAY[:-1])), "it is no tf.train.Example (a field cannot be)"),
         (framed(b"\x0b" + bytes(9)), "it is no tf.train.Example (wire type 3)"),
         (framed(b"\x02\x00"), "it is no tf.train.Example (a field cannot be)"),
@@ -337,22 +311,14 @@ def test_zeros_behind_a_gzip_stream_are_padding(tmp_path, reader):
 
 
 def test_several_gzip_streams_hold_what_they_hold_one_after_the_other(tmp_path, reader):
-    cuts = [
-        compressed(RECORD[:50]),
-        bytes(7),
-        compressed(b""),
-        compressed(RECORD[50:90]),
-        compressed(RECORD[90:]),
-        bytes(9),
-    ]
-    assert read(saved(tmp_path / "file", b"".join(cuts)), reader) == (X, Y)
-    refused(tmp_path / "file", b"".join(cuts[:-1])[:-1], reader)
+    parts = [RECORD[:50], b"", RECORD[50:90], RECORD[90:]]
+    streams = bytes(7).join(compressed(part) for part in parts)
+    assert read(saved(tmp_path / "file", streams + bytes(9)), reader) == (X, Y)
+    refused(tmp_path / "file", streams[:-1], reader)
 
 
 def test_a_file_that_cannot_be_read_is_missing_data(tmp_path):
-    with pytest.raises(
-        DataMissing, match=r"gone was there when the set was opened and now cannot be read \(No such file"
-    ):
+    with pytest.raises(DataMissing, match=r"gone was there .* cannot be read \(No such file"):
         read(tmp_path / "gone")
     with pytest.raises(DataMissing, match="Is a directory"):
         read(tmp_path)

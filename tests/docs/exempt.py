@@ -70,6 +70,6 @@ PLACEHOLDERS: Mapping[str, str] = {"N": "3"}
 """What stands for a number."""
 
 LANGUAGES: Mapping[str, str] = {
-    "r": "is run only where Rscript is installed; the same lines stand there for pandas",
+    "r": "is only shown; the same lines stand there for pandas",
 }
 """Languages of blocks that are only shown, with the reason."""

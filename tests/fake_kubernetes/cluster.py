@@ -20,8 +20,6 @@ from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.faults import Fault, Faults
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
 from tests.fake_kubernetes.api.messages import Request
-from tests.fake_kubernetes.api.pod_subresources import evict
-from tests.fake_kubernetes.api.resource_ref import ResourceRef
 from tests.fake_kubernetes.api.routes import Api
 from tests.fake_kubernetes.api.server import HOST, Server
 from tests.fake_kubernetes.components import Components
@@ -180,10 +178,6 @@ class Kube:
         """Answer 403 from now on to requests such as `events`, `pods/log` or `list nodes`."""
         self.access.forbid(*rules)
 
-    def allow(self, *rules: str) -> None:
-        """Undo forbid() for these rules, or for all of them if there are no arguments."""
-        self.access.allow(*rules)
-
     def revoke_token(self) -> None:
         """Answer 401 to the old token. renew_token() writes the new one into the kubeconfig."""
         self.access.renew()
@@ -191,15 +185,6 @@ class Kube:
     def renew_token(self) -> None:
         """Write the token that is valid now into the kubeconfig."""
         self._write_kubeconfig()
-
-    def evict(self, pod: str, namespace: str = "default") -> None:
-        """Evict a pod through the eviction API, as `kubectl drain` does."""
-        kind = self.store.kinds["pods"]
-        evict(self.store, ResourceRef(kind, "pods", "v1", namespace, pod, "eviction"), Request("POST", "", {}))
-
-    def rotate(self, pod: str, namespace: str = "default") -> None:
-        """Rotate the logs of all containers of a pod."""
-        self.logs.rotate(self.store.get("pods", namespace, pod)["metadata"]["uid"])
 
     def until(self, condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
         """Wait until `condition()` is true and return its value. It is called after every write to the store.

@@ -11,7 +11,6 @@ class Timings:
 
     settle_s: float = 0.02  # from the end of a pod's containers to the end of its phase (1.1)
     retry_s: float = 0.15  # before a failed step is tried again; doubled each time up to eightfold (1 to 15)
-    crash_backoff_s: float = 0.3  # before a second restart, doubled each time up to eightfold (10 to 300)
     job_backoff_s: float = 0.1  # before a Job replaces a failed pod, doubled each time up to eightfold (10 to 600)
     lost_s: float = 0.3  # from the loss of a node until the node controller notices it (40 to 50)
 

@@ -133,6 +133,16 @@ class Project:
         """In this process, which saves starting another."""
         return self.pytester.runpytest_inprocess(*args)
 
+    def refuses(self, *args: str, says: str) -> pytest.RunResult:
+        """A session that is a mistake of usage: it says so without a traceback, and has submitted nothing."""
+        result = self.pytest(*args)
+        said = result.stdout.str() + result.stderr.str()
+        assert result.ret == pytest.ExitCode.USAGE_ERROR, said
+        result.stderr.fnmatch_lines([says])
+        assert "Traceback" not in said
+        assert not self.jobs()
+        return result
+
     def pytest_process(self, *args: str) -> pytest.RunResult:
         """In a process of its own, for what pytest itself does at its very end."""
         return self.pytester.runpytest_subprocess(*args, timeout=180)

@@ -71,7 +71,6 @@ class Night:
         """The one session of the one run has left its jobs to whoever goes on."""
         (path,) = self.path.glob("runs/2*/sessions/*.jsonl")
         past = session_history.read_session(path)
-        assert past is not None
         assert past.end == session_history.PENDING
 
     def all_once(self) -> None:

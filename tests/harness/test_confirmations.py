@@ -34,12 +34,13 @@ rates = (folder / "rates").read_text().split()
 number = len(list(folder.glob("job-*")))
 (folder / f"job-{number}").touch()
 while (folder / "gate").exists() and number: time.sleep(0.05)
-print("rate:", rates[number])
+print("rate:", float(rates[number]))
 '''
 
 @pytest.mark.workload(command=["{python}", "-c", PROGRAM, "{root}/counter"])
 def test_triad(run, record):
     rate, = numbers(run.log, r"rate: (.+)")
+    assert rate < 200
     record(run, metrics={"rate": (rate, "GB/s", "higher")})
 """
 
@@ -100,38 +101,6 @@ def test_a_run_that_is_slow_again_fails_its_test(series: CountingSeries) -> None
     first, again = series.tonight()
     assert (first.outcome, first.verdicts["rate"]["kind"]) == (Outcome.FAILED, "slower")
     assert (again.outcome, again.sane) == (Outcome.PASSED, True)
-
-
-def test_a_regression_that_is_known_is_not_repeated_every_night(series: CountingSeries) -> None:
-    series.tell(89.0, 88.0)
-    series.run().assert_outcomes(failed=1)
-    series.recede()
-    series.tell(88.5, 100.0)
-    series.run().assert_outcomes(failed=1)
-    assert len(series.tonight()) == 3
-
-
-def test_a_node_that_repeats_have_named_is_repeated_only_at_another_loss(series: CountingSeries) -> None:
-    series.tell(89.0, 99.5)
-    series.run().assert_outcomes(passed=1)
-    for path in series.history.glob("*/*.jsonl"):  # as if other nodes had been there
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            verdict = line.get("verdicts", {}).get("rate", {})
-            if verdict.get("kind") == "transient":
-                verdict.update(kind="node", red=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    series.recede()
-    series.tell(88.5, 100.0)
-    result = series.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["-11.* is as large as when repeats named *; nothing was repeated."])
-    assert (len(series.tonight()), series.last().verdicts["rate"]["kind"]) == (3, "node")
-    result.stdout.no_fnmatch_line("*python -m reporting accept*")
-    series.recede()
-    series.tell(80.0, 100.0)
-    series.run().assert_outcomes(passed=1)
-    assert (len(series.tonight()), series.last().verdicts["rate"]["kind"]) == (5, "transient")
 
 
 @pytest.mark.parametrize("words", [["--gate=off"], ["--repeat=2"]])
@@ -283,16 +252,6 @@ def test_a_mass_event_goes_on_with_the_same_two_confirmations_after_a_kill(
     series.project.pytest("--resume=night", "-q").assert_outcomes(failed=6)
     assert len(list(begun.iterdir())) == 8
     assert len(confirmations(series)) == 2
-
-
-@pytest.mark.nightly("harness/confirmations.py", "reporting/gate")
-def test_three_of_eleven_suspects_are_each_confirmed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    series = ManySeries(project, monkeypatch, slow=3, usual=8)
-    write_wire(project, "slow", 2.4)
-    series.run("-q").assert_outcomes(failed=3, passed=8)
-    assert sorted(entry.key.test for entry in confirmations(series)) == [
-        f"test_slow.py::test_slow[many-1x2gpu-{number}]" for number in range(3)
-    ]
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------

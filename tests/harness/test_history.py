@@ -16,7 +16,6 @@ from reporting.history import reader
 from reporting.history.envelope import Envelope, Revision
 from tests.harness.conftest import Project
 from tests.harness.night import KILL
-from tests.harness.test_outcomes import LOSING
 
 TEST = "test_mine.py::test_it[local-1x1cpu]"
 ENDED = (Revision.TEST_ENDED, Outcome.PASSED, True)
@@ -109,26 +108,46 @@ def test_the_entry_of_a_job_that_failed_is_not_sane(
     assert states(project) == [(Revision.TEST_ENDED, outcome, False)]
 
 
+LOSING = """
+from dataclasses import replace
+
+from platforms.job import State
+from platforms.schedulers import Backend
+from platforms.schedulers.local import LocalScheduler
+
+class LosingBackend(Backend):
+    def connect(self, platform):
+        return Losing(platform)
+
+class Losing(LocalScheduler):
+    lost = None
+
+    def status(self, jobs):
+        found = dict(super().status(jobs))
+        for job in jobs:
+            Losing.lost = Losing.lost or job.job_id
+            if job.job_id == Losing.lost and not found[job.job_id].state.live:
+                found[job.job_id] = replace(found[job.job_id], state=State.NODE_LOST)
+        return found
+"""
+
+
 @pytest.mark.slow
-def test_every_attempt_has_an_entry(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_attempt_of_a_job_has_an_entry_and_a_line(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEDULERS, "losing", "losing:LosingBackend")
     project.write("losing.py", LOSING)
     project.pytester.syspathinsert()
     project.job_test()
     project.write("site/platforms/it.yaml", "scheduler: losing\ndevice: cpu\nlayouts: {default: [1x1]}\npoll_s: 0.1\n")
     project.write("site/site.yaml", "enabled: [it]\n")
-    project.pytest("--platform", "it").assert_outcomes(passed=1)
+    result = project.pytest("-q", "--platform", "it")
+    result.assert_outcomes(passed=1)
+    (said,) = [line for line in result.outlines if "begun again" in line and " on it: queued" in line]
+    assert "ended as node lost" in said, "also under -q"
     assert [(one.key.attempt, one.revision, one.outcome) for one in entries(project)] == [
         (1, Revision.JOB_ENDED, Outcome.ERROR),
         (2, Revision.TEST_ENDED, Outcome.PASSED),
     ]
-
-
-@pytest.mark.parametrize("option", ["--dry-run", "--collect-only", "--setup-only", "--setup-plan"])
-def test_a_session_without_jobs_leaves_nothing(project: Project, option: str) -> None:
-    project.job_test()
-    project.pytest(option)
-    assert not (project.path / "site/history").exists()
 
 
 @pytest.mark.slow
@@ -176,10 +195,8 @@ def test_a_session_says_that_it_begins_a_history(project: Project) -> None:
 def test_a_history_that_cannot_be_written_is_refused_before_the_jobs(project: Project) -> None:
     project.job_test()
     project.write("taken", "a file\n")
-    result = project.pytest("--history=taken")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *taken*: the history cannot be written*--history=DIR*Nothing was submitted"])
-    assert not project.jobs()
+    said = "ERROR: *taken*: the history cannot be written*--history=DIR*Nothing was submitted"
+    project.refuses("--history=taken", says=said)
 
 
 # --- jobs that outlive their session ---------------------------------------------------------------------------------

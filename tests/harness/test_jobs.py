@@ -17,10 +17,11 @@ import pytest
 from platforms.__main__ import main
 from platforms.commands import find_run, logs
 from platforms.rundir import session_history
-from tests.fake_kubernetes import Kube
 from tests.harness.conftest import ROOT, Project
 from tests.harness.nursery import Session
-from tests.harness.test_kubernetes import CLOUD, Cloud, waiting
+from tests.harness.test_kubernetes import Cloud, waiting
+from tests.harness.test_kubernetes import cloud as cloud
+from tests.harness.test_kubernetes import kube as kube
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
@@ -255,7 +256,6 @@ def test_a_quiet_log_is_not_followed_for_nobody(left: Left) -> None:
             left.killed()
         follow = [sys.executable, "-m", "platforms", "logs", "-f", "second", *places(left.project)]
         with subprocess.Popen(follow, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stdout is not None
             assert process.stdout.readline() == b"second begins\n"
             process.stdout.close()
             assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
@@ -326,16 +326,6 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
 # --- on clusters -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cloud(
-    project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Cloud]:
-    with Kube(tmp_path_factory.mktemp("kube")) as kube:
-        kube.node("node-1", capacity={"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"})
-        monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
-        yield Cloud(project, kube)
-
-
 def left_on(cloud: Cloud) -> Path:
     """A session that was killed while its one job ran. Returns the gate behind which the job ends."""
     gate = waiting(cloud)
@@ -385,14 +375,3 @@ def test_on_kubernetes_what_was_left_is_ended(cloud: Cloud) -> None:
     assert not cloud.pods()
     assert not cloud.kube.store.list("jobs")[0]
     assert find_run.unfinished(cloud.project.path / "runs") == ([], [])
-
-
-def test_a_kubernetes_that_does_not_answer_is_said_so(cloud: Cloud) -> None:
-    left_on(cloud)
-    cloud.platform(f"{CLOUD}poll_s: 60\n")  # each request for the job's state is repeated for several seconds
-    cloud.kube.down()
-    try:
-        said = types(cloud.project, "logs", "long", "--run=night", status=2)
-        assert re.search(r"long-1x1gpu-k\w{7}: whether there is more of its log is not known: .+", said)
-    finally:
-        cloud.kube.up()

@@ -112,19 +112,12 @@ def cloud(project: Any, kube: Kube, monkeypatch: pytest.MonkeyPatch) -> Cloud:
 # --- manifests --------------------------------------------------------------------------------------------------------
 
 
-def test_a_manifest_by_its_path_as_a_dict_or_by_a_function(cloud: Cloud) -> None:
+def test_a_manifest_by_its_path_or_by_a_function(cloud: Cloud) -> None:
     cloud.project.write("tests/pod.yaml", POD)
     cloud.test(
         """
-import yaml
-from pathlib import Path
-
 @pytest.mark.workload(manifest="pod.yaml")
 def test_path(run):
-    assert (run.folder / "log").read_text() == "I am a pod, 1 of the GPUs\\n"
-
-@pytest.mark.workload(manifest=yaml.safe_load(Path(__file__).with_name("pod.yaml").read_text()))
-def test_dict(run):
     assert (run.folder / "log").read_text() == "I am a pod, 1 of the GPUs\\n"
 
 def made(num_gpus):
@@ -140,8 +133,9 @@ def test_function(run, num_gpus):
     assert not run.problems
 """
     )
-    cloud.passes(4)
-    assert [pod["metadata"]["labels"]["team"] for pod in cloud.created("pods")] == ["theirs", "theirs"]
+    cloud.passes(3)
+    (pod,) = cloud.created("pods")
+    assert pod["metadata"]["labels"]["team"] == "theirs"
     templates = [job["spec"]["template"] for job in cloud.created("jobs")]
     wanted = [each["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] for each in templates]
     assert wanted == ["1", "4"]
@@ -180,29 +174,6 @@ def test_own(run):
     assert made["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "hpc-ml-bench"
     assert not cloud.kube.store.list(plural)[0]
     until(lambda: not cloud.pods())
-
-
-@pytest.mark.nightly("harness/spec.py", "k8s_templates", "platforms/schedulers/kubernetes/manifest")
-def test_a_command_of_one_rank_is_started_on_every_node_of_the_layout(cloud: Cloud) -> None:
-    roomy = CLOUD.replace("1x1", "1x1, 1x4, 2x2").replace("cpu: 100m, memory: 64Mi", "cpu: 500m, memory: 1Gi")
-    cloud.platform(roomy + "poll_s: 0.5\nmax_running: 1\n")
-    cloud.test(
-        """
-import re
-
-@pytest.mark.workload(
-    command=["sh", "-c", 'echo "rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE in $HOSTNAME"'],
-    launcher="torchrun",
-)
-def test_mine(run):
-    nodes, devices = map(int, re.match(r"(.+)x(.+)gpu", run.layout).groups())
-    said = re.findall(r"rank (.+) of (.+), (.+) of (.+) in (.+)", (run.folder / "log").read_text())
-    ranks = sorted(tuple(map(int, numbers)) for *numbers, pod in said)
-    assert ranks == [(rank, nodes * devices, rank % devices, devices) for rank in range(nodes * devices)]
-    assert len({pod for *_, pod in said}) == nodes
-"""
-    )
-    cloud.passes(3)
 
 
 def test_a_test_names_its_own_namespace_and_its_own_cluster(
@@ -352,19 +323,6 @@ def test_prune_leaves_what_lives_and_what_a_run_needs(cloud: Cloud, capsys: pyte
     assert not cloud.kube.store.list("jobs")[0]
     assert cloud.command("prune", "cloud") == 0
     assert "nothing is old enough to go" in capsys.readouterr().out
-
-
-def test_prune_leaves_what_kueue_lets_wait(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
-    cloud.kube.suspend_new_jobs()
-    cloud.platform(CLOUD.replace("cpu: 100m", "cpu: 100m, queue: mine"))
-    cloud.test('@pytest.mark.workload(benchmark="resnet50")\ndef test_mine(run): pass\n')
-    jobs = cloud.kube.store.list
-    session = cloud.elsewhere("--configuration=gbs32")
-    session.until(lambda: jobs("jobs")[0])
-    session.kill()
-    assert cloud.command("prune", "cloud", "--yes", "--keep-days=0") == 0
-    assert "stays: its job waits or runs" in capsys.readouterr().out
-    assert [job["spec"]["suspend"] for job in jobs("jobs")[0]] == [True]
 
 
 # --- --ab -----------------------------------------------------------------------------------------------------------

@@ -141,12 +141,3 @@ def test_a_session_shows_ids_and_what_is_left_and_takes_all_of_it_away(training:
     assert "step" not in shown
     assert "jobs done" not in shown
     assert "2 passed" in screen.shown[-1]
-
-
-@pytest.mark.slow
-def test_a_log_has_nothing_of_the_block(training: Project) -> None:
-    result = training.pytest("-m", "local", "test_first.py")
-    assert result.ret == 0
-    out = result.stdout.str()
-    assert "\x1b" not in out
-    assert "jobs done" not in out

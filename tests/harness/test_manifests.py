@@ -235,28 +235,8 @@ def test_the_scheduler_itself_is_asked(project, tmp_path, monkeypatch):
 
 def test_what_the_scheduler_has_against_a_job_is_told(project, tmp_path, monkeypatch):
     sbatch(project, tmp_path, monkeypatch, "echo 'allocation failure: Invalid qos' >&2; exit 1")
-    result = project.pytest("-m", "batch", "--dry-run=server")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_it[[]batch-1x1cpu[]]: batch would refuse it: sbatch: *Invalid qos*"])
-
-
-@pytest.mark.slow
-def test_without_the_word_nobody_is_asked(project, tmp_path, monkeypatch):
-    sbatch(project, tmp_path, monkeypatch, "exit 1")
-    result = project.pytest("-m", "batch", "--dry-run", "test_mine.py")  # which is no value of the option
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["*dry run: 1 job rendered, none submitted*"])
-    assert not (tmp_path / "asked").exists()
-
-
-def test_what_the_rules_forbid_is_not_asked_of_anybody(project, tmp_path, monkeypatch):
-    sbatch(project, tmp_path, monkeypatch, "exit 0")
-    with (project.path / "site/platforms/batch.yaml").open("a") as file:
-        file.write("policy: {max_time: 1m}\n")
-    result = project.pytest("-m", "batch", "--dry-run=server")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*the site's rules forbid it*"])
-    assert not (tmp_path / "asked").exists()
+    said = "*test_it[[]batch-1x1cpu[]]: batch would refuse it: sbatch: *Invalid qos*"
+    project.refuses("-m", "batch", "--dry-run=server", says=said)
 
 
 def test_a_machine_without_a_scheduler_has_nothing_to_say(project):

@@ -120,10 +120,7 @@ def test_a_pass_names_the_obstacle_to_remove_and_fills_no_pin(project):
 @pytest.mark.parametrize("words", [(), ("-m", "local"), ("-m", "not old")])
 def test_nothing_to_try_is_refused(project, words):
     refusing(project)
-    result = project.pytest("--try-unsupported", *words)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*there is nothing to try. *none of the chosen tests is one"])
-    assert not project.jobs()
+    project.refuses("--try-unsupported", *words, says="*there is nothing to try. *none of the chosen tests is one")
 
 
 @pytest.mark.parametrize(
@@ -137,10 +134,8 @@ def test_nothing_to_try_is_refused(project, words):
 )
 def test_it_does_not_go_with_what_compares_numbers(project, words, named):
     refusing(project)
-    result = project.pytest("-m", "old", "--try-unsupported", *words)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--try-unsupported asks whether a test runs at all, and {named} compares*"])
-    assert not project.jobs()
+    said = f"*--try-unsupported asks whether a test runs at all, and {named} compares*"
+    project.refuses("-m", "old", "--try-unsupported", *words, says=said)
 
 
 def test_on_a_machine_that_has_ended_nothing_can_be_tried(project):

@@ -16,7 +16,6 @@ import pytest
 from harness.console import Console
 from platforms.job import State
 from platforms.runner import Job, Runner
-from platforms.schedulers import SCHEDULERS
 from tests.harness.conftest import ROOT
 from tests.waiting import until
 
@@ -84,15 +83,6 @@ def test_the_first_lines_of_a_compilers_message_are_shown_and_where_the_rest_is(
     assert "loc(call11)" in (project.path / "junit.xml").read_text()
     (path,) = project.path.glob("runs/2*/*/run.json")
     assert json.loads(path.read_text())["said"][0] == "loc(call0): illegal"
-
-
-def test_time_limit_is_failed(project):
-    project.job_test("sleep=60")
-    path = project.path / "test_mine.py"
-    path.write_text(path.read_text().replace("workload(", "workload(time_limit='2s', "))
-    result = project.pytest()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*time limit*"])
 
 
 def test_a_command_that_cannot_be_started_is_an_error(project):
@@ -212,46 +202,6 @@ def test_quiet_says_nothing_about_jobs_that_go_well(project):
     out = project.pytest("-q").stdout.str()
     assert "running" not in out
     assert "evidence in" not in out
-
-
-LOSING = """
-from dataclasses import replace
-
-from platforms.job import State
-from platforms.schedulers import Backend
-from platforms.schedulers.local import LocalScheduler
-
-class LosingBackend(Backend):
-    def connect(self, platform):
-        return Losing(platform)
-
-class Losing(LocalScheduler):
-    lost = None
-
-    def status(self, jobs):
-        found = dict(super().status(jobs))
-        for job in jobs:
-            Losing.lost = Losing.lost or job.job_id
-            if job.job_id == Losing.lost and not found[job.job_id].state.live:
-                found[job.job_id] = replace(found[job.job_id], state=State.NODE_LOST)
-        return found
-"""
-
-
-def test_quiet_says_that_a_job_begins_again(project, monkeypatch):
-    monkeypatch.setitem(SCHEDULERS, "losing", "losing:LosingBackend")
-    project.write("losing.py", LOSING)
-    project.pytester.syspathinsert()
-    project.job_test()
-    project.write("site/platforms/it.yaml", "scheduler: losing\ndevice: cpu\nlayouts: {default: [1x1]}\npoll_s: 0.1\n")
-    project.write("site/site.yaml", "enabled: [it]\n")
-
-    result = project.pytest("-q", "--platform", "it")
-
-    result.assert_outcomes(passed=1)
-    said = [line for line in result.outlines if "begun again" in line and " on it: queued" in line]
-    assert len(said) == 1
-    assert "ended as node lost" in said[0]
 
 
 def test_the_summary_has_the_reason_first(project):

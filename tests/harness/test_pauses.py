@@ -45,13 +45,6 @@ def test_a_pause_ends_with_its_last_day(two_platforms: Project) -> None:
     two_platforms.pytest("-m", "far").assert_outcomes(passed=1)
 
 
-def test_a_session_of_paused_tests_only_submits_nothing(two_platforms: Project) -> None:
-    pause(two_platforms, "far", days=3)
-    result = two_platforms.pytest("-m", "far")
-    result.assert_outcomes(skipped=1)
-    assert two_platforms.jobs() == []
-
-
 @pytest.mark.slow
 def test_a_line_says_which_pause_skips_how_many_tests(two_platforms: Project) -> None:
     two_platforms.job_test(name="test_other.py")

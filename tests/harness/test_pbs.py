@@ -27,12 +27,13 @@ class Site:
         self.project, self._capsys = project, capsys
         self.work = project.path / "work"
 
-    def types(self, *words: str) -> tuple[int, str]:
-        """The exit code of a command, and what it printed."""
+    def types(self, *words: str, code: int = 0) -> str:
+        """What a command printed, which ends with this exit code."""
         self._capsys.readouterr()
-        code = main([*words, "--site", str(self.project.path / "site"), *self._runs(words[0])])
-        printed = self._capsys.readouterr()
-        return code, printed.out + printed.err
+        ended = main([*words, "--site", str(self.project.path / "site"), *self._runs(words[0])])
+        out, err = self._capsys.readouterr()
+        assert ended == code, out + err
+        return out + err
 
     def _runs(self, command: str) -> list[str]:
         if command in ("init", "enable"):
@@ -61,8 +62,7 @@ def site(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_init_writes_a_file_that_loads(site: Site) -> None:
-    code, printed = site.types("init", "it", "--scheduler", "pbs", "--enable")
-    assert code == 0, printed
+    site.types("init", "it", "--scheduler", "pbs", "--enable")
     written = (site.project.path / "site/platforms/it.yaml").read_text()
     assert "scheduler: pbs" in written
     assert "queue: workq" in written
@@ -73,8 +73,7 @@ def test_its_own_keys_are_checked_with_their_lines(site: Site) -> None:
     site.furnish()
     path = site.project.path / "site/platforms/it.yaml"
     path.write_text(path.read_text().replace("queue", "queu").replace("work_dir", "# work_dir"))
-    code, printed = site.types("doctor", "it")
-    assert code == 2
+    printed = site.types("doctor", "it", code=2)
     assert f"{path}:7: pbs.queu: unknown key (did you mean 'queue'?)" in printed
     assert "work_dir: is missing (write an absolute path that login and compute nodes see)" in printed
 
@@ -84,8 +83,7 @@ def test_doctor_looks_at_the_server_and_at_a_node(site: Site) -> None:
     site.furnish()
     for name in checkout.benchmarks():
         (site.work / "data" / f"{name}-quick").mkdir(parents=True)
-    code, printed = site.types("doctor", "it", "--node")
-    assert code == 0, printed
+    printed = site.types("doctor", "it", "--node")
     steps = [line.split()[:2] for line in printed.splitlines() if line.startswith(("ok", "failed", "skipped"))]
     assert steps == [["ok", name] for name in ("file", "transport", "work_dir", "server", "policy", "node", "data")]
 
@@ -93,8 +91,7 @@ def test_doctor_looks_at_the_server_and_at_a_node(site: Site) -> None:
 @pytest.mark.slow
 def test_prepare_makes_the_data_by_a_job(site: Site) -> None:
     site.furnish()
-    code, printed = site.types("prepare", "it", "--benchmark", "cosmoflow", "--size", "smoke")
-    assert code == 0, printed
+    site.types("prepare", "it", "--benchmark", "cosmoflow", "--size", "smoke")
     assert (site.work / "data/cosmoflow-smoke").is_dir()
     assert len(site.job_folders()) == 1
 
@@ -109,8 +106,7 @@ def test_pytest_submits_waits_and_reads_the_result(site: Site) -> None:
     assert (site.job_folders()[0] / "exit").read_text() == "exit_code=0\n"
 
     def folder_is_pruned() -> bool:
-        code, printed = site.types("prune", "it", "--yes", "--keep-days", "0", "--keep-failed-days", "0")
-        assert code == 0, printed
+        site.types("prune", "it", "--yes", "--keep-days", "0", "--keep-failed-days", "0")
         return site.job_folders() == []
 
     until(folder_is_pruned)  # qstat may show the job for a moment after its exit file is there, and then it stays
@@ -125,23 +121,20 @@ def test_a_job_that_lives_is_shown_keeps_its_folder_and_can_be_cancelled(site: S
     [folder] = site.job_folders()
     until(lambda: (folder / "log").exists() and (folder / "log").stat().st_size > 0)
 
-    code, printed = site.types("jobs", "left")
-    assert code == 0, printed
+    printed = site.types("jobs", "left")
     assert "running" in printed
-    code, printed = site.types("logs", folder.name, "--run", "left")
-    assert code == 0, printed
+    printed = site.types("logs", folder.name, "--run", "left")
     assert printed
 
     (site.project.path / "runs").rename(site.project.path / "runs-elsewhere")  # so that only PBS knows that it lives
     (site.project.path / "runs").mkdir()
-    code, printed = site.types("prune", "it", "--yes", "--keep-days", "0", "--keep-failed-days", "0")
+    printed = site.types("prune", "it", "--yes", "--keep-days", "0", "--keep-failed-days", "0")
     assert "stays: the job is R" in printed
     assert folder.is_dir()
     (site.project.path / "runs").rmdir()
     (site.project.path / "runs-elsewhere").rename(site.project.path / "runs")
 
-    code, printed = site.types("cancel", "left")
-    assert code == 0, printed
+    printed = site.types("cancel", "left")
     assert "has ended" in printed
-    code, printed = site.types("jobs", "left")
+    printed = site.types("jobs", "left")
     assert "cancelled" in printed

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -77,36 +74,22 @@ def test_site_yaml_names_the_file_beside_itself(project: Project) -> None:
 @pytest.mark.parametrize("option", ["--dry-run", "--dry-run=server", "--collect-only", "--setup-only", "--setup-plan"])
 def test_a_session_that_runs_no_test_is_refused(project: Project, option: str) -> None:
     project.job_test()
-    result = project.pytest("--report=page.html", option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --report: *runs no test*python -m reporting html -o page.html makes the page*"]
-    )
+    said = "ERROR: --report: *runs no test*python -m reporting html -o page.html makes the page*"
+    project.refuses("--report=page.html", option, says=said)
 
 
-@pytest.mark.slow
-def test_a_folder_that_does_not_exist_is_refused_before_the_jobs(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("no/such folder/page.html", "there is no folder no/such folder, so * (mkdir -p 'no/such folder' *)"),
+        ("site", "site is a folder, and the page is one file, so nothing was submitted (--report=site/report.html)"),
+        ("page.txt", "page.txt: the name of a page ends with .html, so nothing was submitted (--report=page.html)"),
+    ],
+)
+def test_a_place_for_no_page_is_refused_before_the_jobs(project: Project, named: str, said: str) -> None:
     project.job_test()
-    result = project.pytest("--report=no/such folder/page.html")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --report: there is no folder no/such folder, so nothing was submitted (mkdir -p 'no/such folder' *)"]
-    )
-    (project.path / "public").mkdir()
-    result = project.pytest("--report=public")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        [
-            "ERROR: --report: public is a folder, and the page is one file, so nothing was submitted "
-            "(--report=public/report.html)"
-        ]
-    )
-    result = project.pytest("--report=page.txt")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --report: page.txt: the name of a page ends with .html, so nothing was submitted (--report=page.html)"]
-    )
-    assert not project.jobs()
+    (project.path / "site").mkdir()
+    project.refuses(f"--report={named}", says=f"ERROR: --report: {said}")
 
 
 @pytest.mark.slow
@@ -133,17 +116,3 @@ def test_an_empty_history_is_said(project: Project) -> None:
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["report: page.html is not written: *site/history has no run of the site site yet (*)"])
     assert not (project.path / "page.html").exists()
-
-
-@pytest.mark.slow
-def test_nothing_is_loaded_for_it_without_the_option(project: Project) -> None:
-    project.job_test()
-    program = "import sys, pytest\nstatus = pytest.main(['-q'])\n"
-    program += (
-        "print('LOADED', *(name for name in sys.modules if name.startswith('reporting.report')))\nsys.exit(status)"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(project.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=project.path, env=environ, capture_output=True, text=True, check=True
-    )
-    assert "LOADED\n" in done.stdout

@@ -72,19 +72,7 @@ def test_own_parameters_follow_and_override_options(project):
 def test_a_mistyped_mark_is_an_error(project):
     project.job_test()
     project.platform("l40s")
-    result = project.pytest("-m", "l40z")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*there is no mark 'l40z'; did you mean l40s?*"])
-
-
-@pytest.mark.slow
-def test_bare_pytest_runs_local_and_says_what_was_left_out(project):
-    project.job_test()
-    project.platform("l40s")
-    result = project.pytest()
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*left out: *, l40s (other platforms*"])
-    assert project.jobs() == ["test_mine-test_it-local-1x1cpu"]
+    project.refuses("-m", "l40z", says="*there is no mark 'l40z'; did you mean l40s?*")
 
 
 @pytest.mark.slow
@@ -149,6 +137,7 @@ def test_nothing_is_submitted_by_looking(project, option):
     result = project.pytest(option)
     assert result.ret == 0
     assert not project.jobs()
+    assert not (project.path / "site/history").exists()
 
 
 @pytest.mark.parametrize(
@@ -166,10 +155,7 @@ def test_a_test_that_is_skipped_costs_no_job(project, mark):
     ("written", "shown"),
     [
         ("BatchNorm does not compile", "BatchNorm does not compile"),
-        (
-            "{reason: it does not compile, source: 'a paper, section 4.2'}",
-            "it does not compile (source: a paper, sect*",
-        ),
+        ("{reason: it does not compile, source: 'a paper'}", "it does not compile (source: a paper)"),
     ],
 )
 @pytest.mark.slow
@@ -222,32 +208,16 @@ def test_the_dry_run_of_a_platform_that_cannot_run_shows_the_reason_in_place_of_
 
 
 @pytest.mark.slow
-def test_last_failed_submits_only_those(project):
-    project.job_test("exit=1", name="test_bad.py")
-    project.job_test(name="test_good.py")
-    project.pytest().assert_outcomes(passed=1, failed=1)
-    before = len(project.jobs())
-    project.pytest("--lf").assert_outcomes(failed=1)
-    assert len(project.jobs()) == before + 1
-
-
-@pytest.mark.slow
 def test_xdist_is_refused_with_job_tests(project):
     project.job_test()
-    result = project.pytest("-n", "1")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*does not go with job tests*"])
-    assert not project.jobs()
+    project.refuses("-n", "1", says="*does not go with job tests*")
 
 
 def test_max_device_hours(project):
     project.job_test()
     project.platform("l40s", "time_limit: 2h")
     project.write("site/site.yaml", "enabled: [l40s]\nmax_device_hours: 3\n")
-    result = project.pytest("-m", "l40s")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*4.0 device-hours*max_device_hours: 3*"])
-    assert not project.jobs()
+    project.refuses("-m", "l40s", says="*4.0 device-hours*max_device_hours: 3*")
 
 
 @pytest.mark.slow
@@ -305,10 +275,7 @@ def test_values_that_nobody_has_set(project, monkeypatch):
     project.platform("l40s", "env: {ACCOUNT: '${site.account}'}")
     shown = project.pytest("-m", "l40s", "--dry-run")
     shown.stdout.fnmatch_lines(["*export ACCOUNT='<account: set in site.yaml>'*", "missing: account"])
-    result = project.pytest("-m", "l40s")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*l40s: account not set, so nothing was submitted. Write `values: {account: *"])
-    assert not project.jobs()
+    project.refuses("-m", "l40s", says="*l40s: account not set, so nothing was submitted. Write `values: {account: *")
     monkeypatch.setenv("HPC_ML_BENCH_ACCOUNT", "z043")
     project.pytest("-m", "l40s").assert_outcomes(passed=1)
 
@@ -358,18 +325,9 @@ def test_a_wrong_mark_is_one_sentence(project, mark, said):
     result.stdout.no_fnmatch_line("*pluggy/*")
 
 
-BENCHMARK_TEST = """
-import pytest
-
-@pytest.mark.workload(benchmark="resnet50"%s)
-def test_resnet50(run, record):
-    record(run)
-"""
-
-
 @pytest.mark.slow
 def test_a_benchmark_that_does_not_exist_is_one_sentence(project):
-    project.write("test_mine.py", BENCHMARK_TEST.replace("resnet50", "resnet51") % "")
+    project.write("test_mine.py", BENCHMARK.replace("resnet50", "resnet51"))
     result = project.pytest()
     result.stdout.fnmatch_lines(["*there is no benchmark 'resnet51' (did you mean 'resnet50'?)*"])
     assert project.jobs() == []
@@ -380,7 +338,7 @@ def test_a_benchmark_that_does_not_exist_is_one_sentence(project):
     ("in_mark", "in_file"), [(", arguments=['--sed', '7']", ""), ("", "arguments: [--sed, '7']\n")]
 )
 def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_queue(project, in_mark, in_file):
-    project.write("test_mine.py", BENCHMARK_TEST % in_mark)
+    project.write("test_mine.py", BENCHMARK.replace('"resnet50"', f'"resnet50"{in_mark}'))
     project.platform("here", f"replaces: false\n{in_file}")
     run = project.pytest("--platform=here", "--size=smoke")
     run.stderr.fnmatch_lines(["*would refuse `arguments:`*unrecognized arguments: --sed 7*Nothing was submitted"])
@@ -392,28 +350,19 @@ def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_qu
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "words", "said"),
-    [
-        ("csx", ["--dtype=fp32"], "does not take --dtype fp32: the device does not train in it; use auto or bf16"),
-        ("csx", ["--configuration=gbs32"], "does not take --configuration gbs32: *`configurations: [[]tuned[]]`"),
-        (
-            "ipu",
-            ["--dtype=bf16"],
-            "does not take --dtype bf16: the device does not train in it; use auto or fp16 or fp32",
-        ),
-    ],
+    ("words", "said"),
+    [("--dtype=fp32", "--dtype fp32: the device"), ("--configuration=gbs32", "--configuration gbs32: *")],
 )
-def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(project, device, words, said):
-    project.write("test_mine.py", BENCHMARK_TEST % "")
-    text = f"scheduler: local\ndevice: {device}\nlayouts: {{default: [1x1]}}\nconfigurations: [tuned]\n"
+def test_what_devices_with_a_compiler_cannot_do_is_refused_before_a_job_waits(project, words, said):
+    project.write("test_mine.py", BENCHMARK)
+    text = "scheduler: local\ndevice: csx\nlayouts: {default: [1x1]}\nconfigurations: [tuned]\n"
     project.write("site/platforms/here.yaml", text)
     project.write("site/site.yaml", "enabled: [here]\n")
     for dry in ([], ["--dry-run"]):
-        run = project.pytest("--platform=here", "--size=smoke", *words, *dry)
+        run = project.pytest("--platform=here", "--size=smoke", words, *dry)
         assert run.ret == pytest.ExitCode.USAGE_ERROR
-        run.stderr.fnmatch_lines([f"*its job would refuse what it is asked for: --device {device} {said}*"])
+        run.stderr.fnmatch_lines([f"*its job would refuse what it is asked for: --device csx does not take {said}*"])
     assert project.jobs() == []
-    project.pytest("--platform=here", "--size=smoke", "--dry-run").stdout.fnmatch_lines(["*1 job rendered*"])
 
 
 IPUS = """
@@ -429,7 +378,7 @@ configurations: [tuned]
 
 @pytest.mark.slow
 def test_a_net_that_cannot_be_cut_for_so_many_ipus_is_refused_before_a_job_waits(project):
-    project.write("test_mine.py", BENCHMARK_TEST % "")
+    project.write("test_mine.py", BENCHMARK)
     known = "unsupported: {resnet50: {reason: no pipeline, source: a paper}}"
     project.write("site/platforms/here.yaml", IPUS % (4, 4, known))
     project.write("site/site.yaml", "enabled: [here]\n")
@@ -482,10 +431,7 @@ def test_a_platform_whose_file_has_a_mistake_stops_nobody_else(project: Project)
 def test_a_platform_whose_file_has_a_mistake_is_refused_by_its_name(project: Project, words: list[str]) -> None:
     project.job_test()
     project.write("site/platforms/bad.yaml", BAD_FILE)
-    result = project.pytest(*words)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*/bad.yaml:6: kubernetes.memory: '512mi' is no quantity*"])
-    assert not project.jobs()
+    project.refuses(*words, says="*/bad.yaml:6: kubernetes.memory: '512mi' is no quantity*")
 
 
 def test_a_mark_that_only_a_file_with_a_mistake_has_leads_to_the_mistake(project: Project) -> None:
@@ -500,27 +446,21 @@ def test_a_histogram_without_pygal_is_refused_before_anything_is_submitted(proje
     """At the end pytest-benchmark would raise an ImportError: no table, and nothing saved."""
     monkeypatch.setitem(sys.modules, "pygal", None)  # as if it were not installed
     project.job_test()
-    result = project.pytest("--benchmark-histogram=drawn")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--benchmark-histogram draws with pygal, which is not installed*pip install*"])
-    assert not project.jobs()
+    said = "*--benchmark-histogram draws with pygal, which is not installed*pip install*"
+    project.refuses("--benchmark-histogram=drawn", says=said)
 
 
 @pytest.mark.parametrize("gate", ["on", "require"])
 def test_two_gates_are_refused_before_the_jobs(project, gate):
     project.job_test()
-    result = project.pytest(f"--gate={gate}", "--benchmark-compare", "--benchmark-compare-fail=mean:5%")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --gate={gate} and --benchmark-compare-fail are two gates*"])
-    assert not project.jobs()
+    said = f"ERROR: --gate={gate} and --benchmark-compare-fail are two gates*"
+    project.refuses(f"--gate={gate}", "--benchmark-compare", "--benchmark-compare-fail=mean:5%", says=said)
 
 
 @pytest.mark.parametrize("name", ["latest", "", "a/b", "..", "-x", "x" * 101])
 def test_a_run_id_that_can_be_no_folder_is_refused(project, name):
     project.job_test()
-    result = project.pytest(f"--run-id={name}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--run-id: {name!r} can be no name of a run*"])
+    project.refuses(f"--run-id={name}", says=f"*--run-id: {name!r} can be no name of a run*")
     assert not list(project.path.glob("runs/*/*"))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.conftest import PROGRAM, TEST, Project
+from tests.harness.test_selection import ids
 
 MINE = "site/test_mine.py::test_it[local-1x1cpu]"
 
@@ -23,10 +24,6 @@ def site(project: Project) -> Path:
     (folder / "program.py").write_text(PROGRAM)
     (folder / "test_mine.py").write_text(TEST % ([],))
     return folder
-
-
-def ids(result: pytest.RunResult) -> list[str]:
-    return [line for line in result.outlines if "::" in line and " " not in line]
 
 
 def submitted(site: Path) -> list[str]:
@@ -111,9 +108,8 @@ def test_the_suites_folder_is_all_of_it_too(project: Project, site: Path, monkey
 
 def test_a_file_that_lies_in_neither_folder_is_refused(project: Project, site: Path, tmp_path: Path) -> None:
     (tmp_path / "test_lost.py").write_text(TEST % ([],))
-    result = project.pytest("-c", str(project.path / "pytest.ini"), f"--site={site}", str(tmp_path / "test_lost.py"))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{tmp_path}/test_lost.py lies neither in * nor in the site's folder*--site=DIR*"])
+    said = f"*{tmp_path}/test_lost.py lies neither in * nor in the site's folder*--site=DIR*"
+    project.refuses("-c", str(project.path / "pytest.ini"), f"--site={site}", str(tmp_path / "test_lost.py"), says=said)
 
 
 @pytest.mark.slow

@@ -6,36 +6,12 @@ import json
 
 import pytest
 
-from harness.outcome import EXIT_PENDING
 from platforms.job import Outcome
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
-
-COUNTING = """
-import pytest
-from platforms.results import numbers
-
-# The n-th job of this test prints the n-th rate.
-PROGRAM = '''
-import os, pathlib, sys, time
-counter = pathlib.Path(sys.argv[1])
-number = len(list(counter.glob("job-*")))
-(counter / f"job-{number}").touch()
-rates = %(rates)s
-time.sleep(%(sleep_s)s)
-if rates[number] is None: sys.exit(1)
-print("rate:", rates[number])
-'''
-
-@pytest.mark.workload(command=["{python}", "-c", PROGRAM, "{root}/counter"])
-def test_rate(run, record):
-    rate, = numbers(run.log, r"rate: (.+)")
-    assert rate < 200
-    record(run, metrics={"rate": (rate, "GB/s", "higher")})
-"""
-
+from tests.harness.test_confirmations import COUNTING
 
 RATE_ON_SLURM = """
 import pytest
@@ -48,9 +24,10 @@ def test_rate(run, record):
 """
 
 
-def write_test(project: Project, rates: list[float | None], sleep_s: float = 0.0) -> None:
-    project.write("test_rate.py", COUNTING % {"rates": repr(rates), "sleep_s": sleep_s})
-    (project.path / "counter").mkdir()
+def write_test(project: Project, rates: list[float | None]) -> None:
+    """A test whose n-th job prints the n-th rate, and fails where there is none. Its body refuses 200 and more."""
+    project.write("test_triad.py", COUNTING)
+    project.write("counter/rates", " ".join(map(str, rates)))
 
 
 def entries(project: Project) -> list[Envelope]:
@@ -70,17 +47,10 @@ def test_each_repeat_of_a_campaign_is_measured_and_judged_by_the_tests_body(proj
     ]
     assert all(run.sane and run.outcome is Outcome.PASSED for run in written)
     assert len({run.key.run_id for run in written}) == 1
-    result.stdout.fnmatch_lines(["*rate-1x1cpu-* (measure-before-2) on local: succeeded*"])
+    result.stdout.fnmatch_lines(["*triad-1x1cpu-* (measure-before-2) on local: succeeded*"])
     result.stdout.fnmatch_lines(["*campaign before: 3 of 3 jobs measured; median rate 100 GB/s, 99 to 101*"])
     (saved,) = json.loads((project.path / "saved.json").read_text())["benchmarks"]
     assert saved["stats"]["rounds"] == 3
-
-
-@pytest.mark.slow
-def test_the_repeats_of_a_session_are_one_value_of_the_series(project: Project) -> None:
-    write_test(project, [100.0, 150.0, 99.0, 98.0, 101.0])
-    result = project.pytest("--repeat=5")
-    result.stdout.fnmatch_lines(["*learning 1 of 20*"])
 
 
 @pytest.mark.slow
@@ -101,7 +71,7 @@ def test_the_row_of_several_jobs_names_the_one_that_it_is(project: Project) -> N
     result.stdout.fnmatch_lines(
         [
             "*OPS: rate in GB/s, the mean of 4 jobs*",
-            "*the figures are those of rate-1x1cpu-k*, the slower middle one of 4 jobs*",
+            "*the figures are those of triad-1x1cpu-k*, the slower middle one of 4 jobs*",
         ],
         consecutive=False,
     )
@@ -142,7 +112,7 @@ def test_a_job_whose_numbers_the_body_refuses_is_named(project: Project) -> None
 @pytest.mark.slow
 def test_a_fixture_that_uses_the_run_is_refused(project: Project) -> None:
     write_test(project, [100.0, 101.0])
-    path = project.path / "test_rate.py"
+    path = project.path / "test_triad.py"
     fixture = "@pytest.fixture\ndef rates(run):\n    return numbers(run.log, r'rate: (.+)')\n\n"
     text = (
         path.read_text()
@@ -157,25 +127,16 @@ def test_a_fixture_that_uses_the_run_is_refused(project: Project) -> None:
 
 @pytest.mark.slow
 def test_a_campaign_goes_on_after_its_session_was_killed(project: Project) -> None:
-    write_test(project, [100.0, 101.0, 102.0, 103.0], sleep_s=0.5)
+    write_test(project, [100.0, 101.0, 102.0, 103.0])
+    gate = project.write("counter/gate", "")
     words = ("--repeat=4", "--label=before", "--run-id=campaign")
-    project.killed(lambda: len(list((project.path / "counter").iterdir())) >= 2, *words)
+    project.killed((project.path / "counter/job-1").exists, *words)
+    gate.unlink()
     result = project.pytest("--resume=campaign")
     result.assert_outcomes(passed=1)
     written = entries(project)
     assert [run.trial.repeat for run in written] == [1, 2, 3, 4]
     assert sorted(run.metrics["rate"].value for run in written) == [100.0, 101.0, 102.0, 103.0]
-
-
-@pytest.mark.slow
-def test_a_campaign_that_the_session_stops_waiting_for_is_pending_and_goes_on_later(project: Project) -> None:
-    write_test(project, [100.0, 101.0, 102.0], sleep_s=1.5)
-    result = project.pytest("--repeat=3", "--run-id=campaign", "--wait=2s")
-    assert result.ret == EXIT_PENDING
-    result.assert_outcomes(skipped=1)
-    assert not any(run.sane for run in entries(project))
-    project.pytest("--resume=campaign").assert_outcomes(passed=1)
-    assert [run.metrics["rate"].value for run in entries(project) if run.sane] == [100.0, 101.0, 102.0]
 
 
 @pytest.fixture
@@ -224,7 +185,7 @@ def test_treated_and_control_nodes_take_turns_and_one_that_cannot_start_is_named
         (["--treated=n01", "--label=before"], "--treated and --control belong together*"),
         (["--treated=n01", "--control=n02"], "--treated and --control need --label before*"),
         (["--treated=n01,n02", "--control=n02", "--label=a"], "--treated and --control: n02 cannot be both"),
-        (["--nodes=n01,n02"], "*--nodes names 2 nodes, and test_rate.py::* runs on 1: name 1, or add --repeat 2*"),
+        (["--nodes=n01,n02"], "*--nodes names 2 nodes, and test_triad.py::* runs on 1: name 1, or add --repeat 2*"),
         (["--nodes=n[01-"], "--nodes: *"),
     ],
 )  # fmt: skip
@@ -232,7 +193,5 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_submitted(
     project: Project, words: list[str], message: str
 ) -> None:
     write_test(project, [100.0])
-    result = project.pytest(*words)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
-    assert not list((project.path / "counter").iterdir())
+    project.refuses(*words, says=f"ERROR: {message}")
+    assert not list((project.path / "counter").glob("job-*"))

@@ -11,7 +11,6 @@ from enum import IntEnum
 from typing import Any
 
 NOT_SUPPORTED = 2  # AMDSMI_STATUS_NOT_SUPPORTED
-NOT_INIT = 32  # AMDSMI_STATUS_NOT_INIT
 
 
 class AmdSmiException(Exception):
@@ -19,19 +18,15 @@ class AmdSmiException(Exception):
 
 
 class AmdSmiLibraryException(AmdSmiException):
-    def __init__(self, err_code: int) -> None:
-        super().__init__(err_code)
-        self.err_code = err_code
+    pass
 
 
 class AmdSmiClkType(IntEnum):
-    SYS = 0
     GFX = 0
     MEM = 4
 
 
 class AmdSmiTemperatureType(IntEnum):
-    EDGE = 0
     JUNCTION = 1
 
 
@@ -75,15 +70,12 @@ class FakeAmdSmi:
     def __init__(self, *gpus: FakeGpu, has_driver: bool = True) -> None:
         self._gpus = gpus
         self._has_driver = has_driver
-        self._is_ready = False
 
     def amdsmi_init(self) -> None:
         if not self._has_driver:
             raise AmdSmiLibraryException(34)  # AMDSMI_STATUS_DRIVER_NOT_LOADED
-        self._is_ready = True
 
     def amdsmi_get_processor_handles(self) -> list[FakeGpu]:
-        self._check_ready()
         return list(self._gpus)
 
     def amdsmi_get_gpu_device_bdf(self, gpu: FakeGpu) -> str:
@@ -113,11 +105,6 @@ class FakeAmdSmi:
         return self._answer(gpu, "amdsmi_get_violation_status")
 
     def _answer(self, gpu: FakeGpu, function: str) -> Any:
-        self._check_ready()
         if function not in gpu.answers:
             raise AmdSmiLibraryException(NOT_SUPPORTED)
         return gpu.answers[function]
-
-    def _check_ready(self) -> None:
-        if not self._is_ready:
-            raise AmdSmiLibraryException(NOT_INIT)

@@ -24,7 +24,6 @@ from models.accelerators.cpu import Cpu, keep_memory
 from models.accelerators.peaks import HIGHEST_CLOCK_HZ, cpu_bound, gpu_peak
 from models.checks import stolen_time
 from models.errors import ImpossibleRequest
-from models.meter import HostClock
 from models.world import World
 from tests.models.groups import show
 from tests.waiting import until
@@ -167,12 +166,6 @@ def test_what_plain_kernels_reach_is_below_the_bound() -> None:
     assert bound is None or one < bound
 
 
-def test_the_number_of_threads_is_what_it_was() -> None:
-    before = torch.get_num_threads()
-    Cpu().attainable_flops("fp32")
-    assert torch.get_num_threads() == before
-
-
 def test_health_of_a_processor(tmp_path: Path) -> None:
     expected = {"clock_mhz": 2000.0, "clock_cap_mhz": 2600.0, "governor": "performance", "load": 3.5}
     root = machine(tmp_path)
@@ -185,23 +178,8 @@ def test_more_ranks_than_cores_are_refused() -> None:
     cores = os.cpu_count() or 1
     alone = World(size=4096, local_size=cores, launcher="torchrun")
     Cpu().select(alone)
-    with pytest.raises(
-        ImpossibleRequest, match=f"{cores + 1} ranks on this node, which has {cores} cores; start at most"
-    ):
+    with pytest.raises(ImpossibleRequest, match=f"{cores + 1} ranks on this node, which has {cores} cores"):
         Cpu().select(replace(alone, local_size=cores + 1))
-
-
-def test_a_processor_is_its_own_host() -> None:
-    cpu = Cpu()
-    assert isinstance(cpu.clock(), HostClock)
-    batch = (torch.zeros(1), torch.zeros(1))
-    assert cpu.to_device(batch) is batch
-    assert list(cpu.ahead([batch])) == [batch]
-    assert (cpu.peak_memory_bytes() or 0) > 10 * 2**20
-    with cpu.autocast("bf16"):
-        assert torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype is torch.bfloat16
-    with cpu.autocast("fp32"):
-        assert torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype is torch.float32
 
 
 # --- GPUs
@@ -352,9 +330,5 @@ def test_time_that_a_hypervisor_gave_to_others() -> None:
     before = {"cpu_ticks": 1000, "stolen_ticks": 10}
     assert "12% of its processor time" in stolen_time(before, {"cpu_ticks": 2000, "stolen_ticks": 130})[0]
     assert stolen_time(before, {"cpu_ticks": 2000, "stolen_ticks": 20}) == []
-    assert (
-        stolen_time(before, before)
-        == stolen_time(None, before)
-        == stolen_time({"clock_mhz": 1}, {"clock_mhz": 2})
-        == []
-    )
+    assert stolen_time(before, before) == stolen_time(None, before) == []
+    assert stolen_time({"clock_mhz": 1}, {"clock_mhz": 2}) == []

@@ -158,10 +158,8 @@ def test_where_the_kernel_does_not_tell_nothing_is_known_or_said(tmp_path: Path)
     assert {key for key, known in value.items() if known is not None} == {"host", "pressure"}
     assert set(value["pressure"].values()) == {None}
     assert warnings == []
-    assert join([ContentionWatch().counted(threads=1, of_node=True)], on_cpu=True) == (
-        None,
-        [],
-    )  # no window was measured
+    unmeasured = ContentionWatch().counted(threads=1, of_node=True)
+    assert join([unmeasured], on_cpu=True) == (None, [])
 
 
 def test_time_for_which_processes_were_held_up_is_a_share(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ def sample(*, batch: int = 2, shape: tuple[int, ...] = SMOKE) -> torch.Tensor:
     return counts.to(torch.int16)
 
 
-def prepared(batch: int = 2, dtype: torch.dtype = torch.float32, channels_last: bool = False) -> torch.Tensor:
-    return cosmoflow.Prepare(None, CPU, dtype, channels_last)(sample(batch=batch))
+def prepared(batch: int = 2) -> torch.Tensor:
+    return cosmoflow.Prepare(None, CPU, torch.float32, False)(sample(batch=batch))
 
 
 # --- the net ---------------------------------------------------------------------------------------------------------
@@ -88,14 +87,6 @@ def test_it_computes_what_the_reference_does() -> None:
     assert torch.allclose(net(x).double(), 1.2 * torch.tanh(expected), atol=1e-6)
 
 
-def test_the_range_of_its_answers(net: cosmoflow.CosmoFlow) -> None:
-    nn.init.constant_(net.head.bias, 50)
-    answers = net.eval()(prepared())
-    assert answers.shape == (2, 4)
-    assert answers.dtype is torch.float32
-    assert torch.allclose(answers, torch.tensor(1.2))
-
-
 @pytest.mark.slow
 def test_dropout_is_for_training_only_and_drawn_from_torch(net: cosmoflow.CosmoFlow) -> None:
     def answer(seed: int) -> torch.Tensor:
@@ -118,47 +109,7 @@ def test_half_of_the_hidden_numbers_are_dropped(net: cosmoflow.CosmoFlow) -> Non
     assert dropped == pytest.approx(0.5, abs=0.1)
 
 
-needs_bf16 = pytest.mark.skipif(
-    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="torch convolves bf16 in the plain layout here: no AVX-512"
-)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bf16)])
-@pytest.mark.slow
-def test_channels_last_stays_so(net: cosmoflow.CosmoFlow, dtype: torch.dtype) -> None:
-    """And bf16: no copy to another layout or dtype is hidden between the convolutions."""
-    seen: list[torch.Tensor] = []
-
-    def look(module: Any, inputs: Any, output: torch.Tensor) -> None:
-        seen.extend([*inputs, output])
-        output.register_hook(seen.append)  # the gradient
-
-    for module in net.convolutions:
-        module.register_forward_hook(look)
-    net = net.to(memory_format=cosmoflow.CHANNELS_LAST)
-    with torch.autocast("cpu", torch.bfloat16) if dtype is torch.bfloat16 else contextlib.nullcontext():
-        loss = cosmoflow.criterion(net(prepared(dtype=dtype, channels_last=True)), torch.zeros(2, 4))
-    loss.backward()
-    assert loss.dtype is torch.float32
-    assert len(seen) == 5 * 3
-    assert {tensor.dtype for tensor in seen} == {dtype}
-    assert all(tensor.is_contiguous(memory_format=torch.channels_last_3d) for tensor in seen)
-
-
-AT_NIGHT = pytest.mark.nightly("models/benchmarks/cosmoflow.py")
-
-
-@pytest.mark.parametrize(
-    ("shape", "channels_last"),
-    [
-        ((64, 32, 32), False),
-        ((32, 64, 32), True),
-        pytest.param((32, 64, 32), False, marks=AT_NIGHT),
-        pytest.param((64, 32, 32), True, marks=AT_NIGHT),
-        pytest.param(SMOKE, False, marks=AT_NIGHT),
-        pytest.param(SMOKE, True, marks=AT_NIGHT),
-    ],
-)
+@pytest.mark.parametrize(("shape", "channels_last"), [((64, 32, 32), False), ((32, 64, 32), True)])
 @pytest.mark.slow
 def test_gradients_in_bf16_are_those_in_fp32(shape: tuple[int, ...], channels_last: bool) -> None:
     """Of each convolution, for the very numbers that it was given: cubes that are two voxels deep are the hard ones."""
@@ -230,24 +181,6 @@ def test_counts_become_logarithms_in_the_format_and_dtype_asked_for(channels_las
 def test_loss_by_hand() -> None:
     answers, targets = torch.tensor([[0.5, -1.0, 0.0, 0.25]]), torch.tensor([[0.0, 1.0, 0.0, 0.75]])
     assert cosmoflow.criterion(answers, targets).item() == pytest.approx((0.25 + 4 + 0 + 0.25) / 4)
-
-
-@pytest.mark.slow
-def test_it_learns(net: cosmoflow.CosmoFlow) -> None:
-    """Four fixed samples by heart, every parameter taking part; dropout off, whose noise is larger than this set."""
-    x = prepared(batch=4) * torch.tensor([0.25, 0.5, 1, 2]).view(4, 1, 1, 1, 1)
-    targets = torch.linspace(-0.9, 0.9, 16).view(4, 4)
-    net.eval()
-    optimizer = cosmoflow.make_optimizer(net)
-    optimizer.param_groups[0]["lr"] = 0.01
-    losses = [cosmoflow.criterion(net(x), targets)]
-    for _ in range(4):
-        optimizer.zero_grad()
-        losses[-1].backward()
-        optimizer.step()
-        losses.append(cosmoflow.criterion(net(x), targets))
-    assert losses[-1] < 0.9 * losses[0]
-    assert all(p.grad is not None and bool(p.grad.any()) for p in net.parameters())
 
 
 def test_optimizer(net: cosmoflow.CosmoFlow) -> None:

@@ -89,20 +89,8 @@ def test_the_fake_has_the_interface_of_the_real_one(real: str) -> None:
 
 
 def train(real: str, folder: Path, data: Path, *words: str, **environ: str) -> Ended:
-    command = [
-        real,
-        "-m",
-        "models",
-        "train",
-        "cosmoflow",
-        "--data-dir",
-        str(data),
-        "--device",
-        "csx",
-        "--size",
-        "smoke",
-    ]
-    result = run(*command, *words, "--windows", "2", "--steps-per-window", "5", cwd=folder, **environ)
+    job = ("-m", "models", "train", "cosmoflow", "--data-dir", str(data), "--device", "csx", "--size", "smoke")
+    result = run(real, *job, *words, "--windows", "2", "--steps-per-window", "5", cwd=folder, **environ)
     return Ended(result.returncode, result.stdout, result.stderr, folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,11 +33,7 @@ def blank_fields(path: Path) -> None:
         file["climate/data"][...] = range(16)  # each channel has a value of its own
 
 
-BLANK: dict[str, Callable[[Path], None]] = {
-    "resnet50": blank_jpeg,
-    "cosmoflow": blank_counts,
-    "deepcam": blank_fields,
-}
+BLANK: dict[str, Callable[[Path], None]] = {"resnet50": blank_jpeg, "cosmoflow": blank_counts, "deepcam": blank_fields}
 
 
 def real_set(name: str, folder: Path, change: Callable[[Path], None]) -> Path:
@@ -71,22 +66,6 @@ def test_samples_of_one_value_fail_the_run(name: str, nursery: Nursery, tmp_path
     assert f"so {folder} is not this benchmark's data" in found
     assert f"python -m models data {name} --data-dir {folder}-synthetic" in found
     assert max(ended.value("hpcml_summary")["input_std"]) == 0
-
-
-@AT_NIGHT
-def test_pictures_of_eight_pixels_fail_the_run(nursery: Nursery, tmp_path: Path) -> None:
-    def shrink(path: Path) -> None:
-        buffer = io.BytesIO()
-        with Image.open(path) as picture:
-            picture.resize((8, 8)).save(buffer, "JPEG")
-        path.write_bytes(buffer.getvalue())
-
-    folder = real_set("resnet50", tmp_path / "set", shrink)
-    ended = one_step(nursery, "resnet50", folder, "--shape", "224x224")
-    assert ended.code == 3, ended.errors
-    assert problems(ended).keys() == {"data_bytes"}
-    assert "150,528 in memory" in problems(ended)["data_bytes"]
-    assert ended.value("hpcml_start")["data"]["bytes_per_sample"] < 1000
 
 
 @pytest.mark.slow

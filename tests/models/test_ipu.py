@@ -301,22 +301,10 @@ def test_without_the_package_nothing_is_read(nursery: Nursery) -> None:
 
 REFUSED = {
     "no IPU": ({"FAKE_IPUS": "0"}, {}, "PopTorch sees no IPU: run `gc-info -l`"),
-    "too few IPUs": (
-        {"FAKE_IPUS": "2"},
-        {},
-        "2 replica(s) of 2 IPU(s) need a device of 4 IPUs, and PopTorch finds none",
-    ),
+    "too few IPUs": ({"FAKE_IPUS": "2"}, {}, "2 replica(s) of 2 IPU(s) need a device of 4 IPUs, and PopTorch finds"),
     "too many IPUs": ({}, {"replicas": 64}, "a process drives 64 IPUs at most, not 128: start more processes"),
-    "too short a pipeline": (
-        {},
-        {"accumulation_steps": 2},
-        "a pipeline of 2 IPUs has 3 stages, and a step has 2 micro-batch(es): use --accumulation-steps 3 or more",
-    ),
-    "strategy": (
-        {"HPC_ML_BENCH_IPU_EXECUTION": "shard"},
-        {},
-        "HPC_ML_BENCH_IPU_EXECUTION=shard is neither pipelined nor sharded",
-    ),
+    "too short a pipeline": ({}, {"accumulation_steps": 2}, "3 stages, and a step has 2 micro-batch(es): use --accum"),
+    "strategy": ({"HPC_ML_BENCH_IPU_EXECUTION": "shard"}, {}, "EXECUTION=shard is neither pipelined nor sharded"),
     "no cut": ({}, {"devices_per_replica": 4}, "or add a cut to CUTS in models/accelerators/ipu.py"),
     "other replicas": (poprun(1, 4, 2)[0], {}, "poprun was started with 4 replicas of 2 IPU(s), and 2 of 2 were asked"),
 }

@@ -30,6 +30,7 @@ WHOLE = [name if name == "cosmoflow" else pytest.param(name, marks=at_night) for
 each = pytest.mark.parametrize("net", benchmarks.names(), indirect=True, scope="module")
 cheapest = pytest.mark.parametrize("net", WHOLE, indirect=True, scope="module")
 
+CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Conv3d)
 AMPLIFIED_FP64 = 1e-8  # of what the gradient measures: 10^8 roundings
 TIPPED_FP32 = 0.1  # rounding itself: 1e-6
 TIPPED_BF16 = 0.5  # a gradient that is wrong is off by all of its length
@@ -112,3 +113,37 @@ def test_gradients_are_those_of_fp64_in_every_dtype_and_layout(
 @each
 def test_gradients_in_bf16_and_channels_last_are_those_of_fp64(net: Net, exact: Mapping[str, torch.Tensor]) -> None:
     assert_close(net.gradients("bf16", channels_last=True, training=False), exact, TIPPED_BF16)
+
+
+needs_bf16 = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="torch convolves bf16 in the plain layout here: no AVX-512"
+)
+
+
+@pytest.mark.parametrize(
+    "net", ["cosmoflow", "deepcam", pytest.param("resnet50", marks=at_night)], indirect=True, scope="module"
+)
+@pytest.mark.parametrize("dtype", ["fp32", pytest.param("bf16", marks=needs_bf16)])
+def test_no_convolution_copies_to_another_layout_or_dtype(net: Net, dtype: str) -> None:
+    """Nor do the gradients of their outputs, but for DeepCAM's, some of which are parts of joined ones."""
+    shape, samples, targets = two_samples(net.name, training=False)
+    model = net.module.build(next(iter(net.module.VARIANTS)), shape).to(memory_format=net.module.CHANNELS_LAST)
+    seen: list[torch.Tensor] = []
+    gradients = net.name != "deepcam"
+
+    def look(module: Any, inputs: Any, output: torch.Tensor) -> None:
+        seen.extend([*inputs, output])
+        if gradients:
+            output.register_hook(seen.append)
+
+    convolutions = [module for module in model.modules() if isinstance(module, CONVOLUTIONS)]
+    for module in convolutions:
+        module.register_forward_hook(look)
+    prepare = net.module.Prepare(net.extremes, torch.device("cpu"), TORCH_DTYPES[dtype], True)
+    with Cpu().autocast(dtype):
+        loss = net.module.criterion(model(prepare(samples)), targets)
+    loss.backward()
+    assert loss.dtype is torch.float32
+    assert len(seen) == (2 + gradients) * len(convolutions)
+    assert {tensor.dtype for tensor in seen} == {TORCH_DTYPES[dtype]}
+    assert all(tensor.is_contiguous(memory_format=net.module.CHANNELS_LAST) for tensor in seen)

@@ -8,7 +8,6 @@ import json
 import math
 import platform
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -389,6 +388,7 @@ def test_a_rank_that_stalls_alone_is_seen(log):
     assert summary["compute_fraction"] == 0.25  # rank 0's own view: 1.0
     assert summary["compute_throughput"] == 2.0
     assert summary["identity_gap"] == 0
+    assert summary["slowest"] is None, "without marks of the exchange no rank is called slow"
 
 
 def test_the_slowest_rank_may_be_another_in_each_step(log):
@@ -487,11 +487,6 @@ def test_ranks_that_are_equally_fast_are_not_warned_of(log):
     assert [text for text in summary["warnings"] if not text.startswith("peak unknown")] == []
 
 
-def test_without_marks_of_the_exchange_no_rank_is_called_slow(log):
-    train_together(Ranks(2), log, waits=lambda rank, step: 0.0, work_s=1.0)
-    assert log.one("hpcml_summary")["slowest"] is None
-
-
 def test_the_node_is_looked_at_before_the_first_window_and_after_the_last(time, log):
     class Watch:
         def __init__(self):
@@ -523,10 +518,8 @@ def test_what_one_rank_sees_fails_every_rank(log):
         told = {"parameters_identical": rank == 0, "peak_memory_bytes": 100 + rank, "compile_s": 2.0 - rank}
         return {**told, "warnings": ["same", f"rank {rank}"]}
 
-    assert run_together(Ranks(2), log, loop, finish, samples=len, warmup_steps=3, windows=3, steps_per_window=2) == [
-        3,
-        3,
-    ]
+    options = {"samples": len, "warmup_steps": 3, "windows": 3, "steps_per_window": 2}
+    assert run_together(Ranks(2), log, loop, finish, **options) == [3, 3]
     summary = log.one("hpcml_summary")
     assert log.problems().keys() == {"loss_finite", "parameters_identical"}
     assert "step 4 on rank 1" in log.problems()["loss_finite"]
@@ -650,28 +643,19 @@ def test_overlap_synchronises_only_at_edges_and_reads_losses_only_there(time, lo
     assert log.of("hpcml_progress")[0]["loss"] is None  # not read before the first edge
 
 
-def test_on_a_cpu_the_copy_is_no_stall_in_overlap_mode(time, log):
-    meter = meter_on(time, log)
-    for _ in meter.steps(loader(time, 0.25)):
-        with meter.h2d():
-            time.sleep(0.25)
-        time.sleep(0.5)
-    meter.finish()
-    window = log.of("hpcml_window")[0]
-    assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0]) == (1.0, 0.0, 3.0)
-
-
-@pytest.mark.parametrize("mode", ["overlap", "blocking"])
-def test_a_copy_that_the_host_waits_for_is_a_stall_in_both_modes(time, log, mode):
+@pytest.mark.parametrize(
+    ("mode", "host_waits", "copy_s"), [("overlap", False, 0.0), ("overlap", True, 1.0), ("blocking", True, 1.0)]
+)
+def test_a_copy_that_the_host_waits_for_is_a_stall_in_both_modes(time, log, mode, host_waits, copy_s):
     meter = meter_on(time, log, mode=mode)
     for _ in meter.steps(loader(time, 0.25)):
-        with meter.h2d(host_waits=True):
+        with meter.h2d(host_waits=host_waits):
             time.sleep(0.25)
         time.sleep(0.5)
     meter.finish()
     window = log.of("hpcml_window")[0]
-    assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0]) == (1.0, 1.0, 2.0)
-    assert (window["stall_s"], window["stall_h2d_s"]) == (2.0, 1.0)
+    assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0]) == (1.0, copy_s, 3.0 - copy_s)
+    assert (window["stall_s"], window["stall_h2d_s"]) == (1.0 + copy_s, copy_s)
 
 
 @pytest.mark.parametrize("mode", ["overlap", "blocking"])
@@ -732,11 +716,6 @@ def test_nothing_computes_much_faster_than_plain_kernels_on_the_same_cores(time,
 def test_an_unknown_peak_is_a_warning(time, log):
     assert run(time, log, flop_per_sample=100.0) == 0
     assert log.one("hpcml_summary")["warnings"][0].startswith("peak unknown")
-
-
-def test_parameters_that_differ_fail_the_run(time, log):
-    assert run(time, log, finish={"parameters_identical": False}) == 3
-    assert log.problems().keys() == {"parameters_identical"}
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2, 7])
@@ -824,15 +803,19 @@ def test_finish_writes_once_and_keeps_a_given_exit_code(time, log):
     assert list(meter.steps([1, 2])) == [1, 2]  # not measured any more, and not in the way
 
 
-@pytest.mark.parametrize("reason", ["", " ", True, 3])
-def test_a_missing_split_needs_its_reason(reason):
-    with pytest.raises(ValueError, match="no_split is the reason, one clause"):
-        Meter(samples=1, no_split=reason)
-
-
-def test_a_wrong_mode_is_refused():
-    with pytest.raises(ValueError, match="overlap or blocking, not 'fast'"):
-        Meter(samples=1, mode="fast")
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"mode": "fast"}, "overlap or blocking, not 'fast'"),
+        ({"no_split": " "}, "no_split is the reason, one clause"),
+        ({"no_split": True}, "no_split is the reason, one clause"),
+        ({"steps_per_batch": 4, "warmup_steps": 3}, "a batch has 4 optimiser steps, so both are multiples of that"),
+        ({"steps_per_batch": 4, "warmup_steps": 4, "steps_per_window": 6}, "a batch has 4 optimiser steps"),
+    ],
+)
+def test_options_that_make_no_windows_are_refused(options, why):
+    with pytest.raises(ValueError, match=why):
+        Meter(samples=1, **options)
 
 
 def test_warmup_of_no_steps(time, log):
@@ -893,13 +876,6 @@ def test_the_loss_of_few_batches_with_many_steps_must_fall_too(time, log, falls,
     """Seven batches of 16 steps: the first is compared with the last."""
     options = {"warmup_steps": 16, "windows": 1, "steps_per_window": 96, "steps_per_batch": 16, "learnable": True}
     assert run(time, log, losses=lambda batch: 10.0 - batch if falls else 1.0, **options) == exit_code
-
-
-@pytest.mark.parametrize("options", [{"warmup_steps": 3}, {"steps_per_window": 6}])
-def test_windows_that_are_no_whole_batches_are_refused(options):
-    """Their edge would be inside a batch, so the loop would never end."""
-    with pytest.raises(ValueError, match="a batch has 4 optimiser steps, so both are multiples of that"):
-        Meter(**{"samples": 1, "warmup_steps": 4, "steps_per_window": 8, "steps_per_batch": 4, **options})
 
 
 # --- what the device says of itself
@@ -1002,37 +978,3 @@ def test_a_program_that_one_rank_had_to_compile_was_not_found(log, said, found):
 
     assert run_together(Ranks(2), log, loop, lambda rank: {"compile_cache": said[rank]}) == [0, 0]
     assert log.one("hpcml_summary")["compile_cache"] == found
-
-
-# --- real time
-
-
-@pytest.mark.slow
-def test_real_time_agrees_with_scripted_time(log, tmp_path):
-    """The default clock, a real sleep. However long each takes: what is seen inside is no more than what the meter
-    books, and that no more than what is seen outside."""
-    from time import perf_counter, sleep
-
-    meter = Meter(
-        samples=1, warmup_steps=1, windows=2, steps_per_window=10, wire=log.wire(), folder=str(Path(tmp_path))
-    )
-    waited, worked, began_s = [], [], perf_counter()
-
-    def spent(seconds):
-        before_s = perf_counter()
-        sleep(seconds)
-        return perf_counter() - before_s
-
-    def slow():
-        while True:
-            waited.append(spent(0.006))
-            yield 0
-
-    for _ in meter.steps(slow()):
-        worked.append(spent(0.002))
-    assert meter.finish() == 0
-    outside_s, summary = perf_counter() - began_s, log.one("hpcml_summary")
-    assert len(waited) == len(worked) == 21
-    assert summary["stall_s"] > sum(waited[1:]) >= 0.12
-    assert summary["compute_s"] > sum(worked[1:]) >= 0.04
-    assert summary["stall_s"] + summary["compute_s"] <= summary["wall_s"] + 1e-6 < outside_s

@@ -14,96 +14,12 @@ from models.data.synthetic import generator_of
 from models.errors import ImpossibleRequest
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT
 
-BENCHMARK = '''
-"""Fits a line to points."""
-import os
-from dataclasses import dataclass
-import numpy as np
-import torch
-from models.data.manifest import read_manifest
-from models.settings import Configuration, Size
-
-WORKLOAD_VERSION = 1
-MLPERF_NAME = "line"
-MLPERF_RULES = ("training", "4.0.0")
-VARIANTS = {"straight": "a straight line"}
-CONFIGURATIONS = {
-    "gbs32": Configuration(global_batch=32, dtype="fp32", channels_last=False),
-    "tuned": Configuration(global_batch=None, dtype="fp32", channels_last=False),
-}
-SIZES = {"smoke": {"cpu": Size((8,), 1, 2, 2, local_batch=2)}}
-TUNED_BATCH = {"cpu": 2}
-AUGMENTS = False
-LOADER = "process"
-CHANNELS_LAST = torch.contiguous_format
-
-class Points(torch.utils.data.Dataset):
-    kind, format, decoder, transforms, warnings = "synthetic", "npy", None, None, ()
-    blank = (((8, 1), torch.float32), ((1,), torch.float32))
-    def __init__(self, folder):
-        self.folder, self.manifest = folder, read_manifest(folder, "line")
-        self.bytes = self.manifest.bytes
-    def __len__(self):
-        return self.manifest.samples
-    def path(self, index):
-        return os.path.join(self.folder, "train", f"{index}.npy")
-    def __getitem__(self, key):
-        point = torch.from_numpy(np.load(self.path(key[1])))
-        return point[:8].view(8, 1), point[8:]
-
-@dataclass(frozen=True)
-class Schedule:
-    steps: int
-    steps_per_epoch: int
-    global_batch: int
-    def rate(self, step):
-        return 0.1
-    def mlperf(self):
-        return {"opt_name": "sgd"}
-
-class Prepare:
-    def __init__(self, data, device, dtype, channels_last):
-        self.dtype = dtype
-    def __call__(self, points):
-        return points.flatten(1).to(self.dtype)
-
-def sample_bytes(dtype, variant, shape):
-    return 64
-def open_data(folder, *, shape, augment, seed):
-    return Points(folder)
-def build(variant, shape):
-    return torch.nn.Linear(shape[0], 1)
-def flop_per_sample(variant, shape):
-    return 16.0, 48.0
-def criterion(outputs, targets):
-    return torch.nn.functional.mse_loss(outputs.float(), targets)
-def make_optimizer(model):
-    return torch.optim.SGD(model.parameters(), lr=0.1)
-'''
-GENERATOR = '''
-"""Writes points on a line."""
-import os
-import numpy as np
-from models.data.synthetic import Recipe
-
-SAMPLES = {"smoke": 16}
-FORMATS = ("npy",)
-
-def recipe(size, samples, seed, file_format):
-    return Recipe(
-        benchmark="line", version=1, format=file_format, shape=(8,), classes=None, samples=samples or SAMPLES[size],
-        seed=seed, bytes_per_sample=1000, files_per_process=64, name=name, write=write,
-    )
-
-def name(index):
-    return f"train/{index}.npy"
-
-def write(part, index):
-    path = os.path.join(part, name(index))
-    point = np.random.default_rng(index).standard_normal(8).astype(np.float32)
-    np.save(path, np.append(point, point.sum()))
-    return os.path.getsize(path)
-'''
+RECIPE = (  # the files that CONTRIBUTING.md says to copy
+    "test_cosmoflow.py",
+    "models/benchmarks/cosmoflow.py",
+    "models/data/cosmoflow.py",
+    "models/data/synthetic_cosmoflow.py",
+)
 NOT_CODE = (".*", "tests", "docs", "data", "runs", "site")  # at the top of the checkout
 
 
@@ -119,10 +35,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             copy.mkdir(exist_ok=True)
             shutil.copy(path, copy)
-    (copy / "models/benchmarks/line.py").write_text(BENCHMARK)
-    (copy / "models/data/synthetic_line.py").write_text(GENERATOR)
-    test = (ROOT / "test_cosmoflow.py").read_text()
-    (copy / "test_line.py").write_text(test.replace("cosmoflow", "line"))
+    for name in RECIPE:
+        copied = (ROOT / name).read_text().replace("cosmoflow", "line")
+        (copy / name.replace("cosmoflow", "line")).write_text(copied)
     return copy
 
 
@@ -133,12 +48,13 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_benchmark_that_is_two_files_writes_its_data_and_trains(checkout: Path) -> None:
-    made = run(checkout, "-m", "models", "data", "line", "--size", "smoke", "--data-dir", "line-smoke")
+def test_a_benchmark_that_is_three_files_writes_its_data_and_trains(checkout: Path) -> None:
+    folder = ("--size", "smoke", "--data-dir", "line-smoke")
+    made = run(checkout, "-m", "models", "data", "line", *folder, "--samples", "4")
     assert made.returncode == 0, made.stderr
-    assert made.stdout.splitlines()[-1].startswith("line-smoke: 16 samples of 8, npy")
-    options = ("--data-dir", "line-smoke", "--size", "smoke", "--device", "cpu", "--workers", "0")
-    trained = run(checkout, "-m", "models", "train", "line", *options)
+    assert made.stdout.splitlines()[-1].startswith("line-smoke: 4 samples of 32x32x32, tfrecord")
+    options = ("--device", "cpu", "--workers", "0", "--windows", "1", "--steps-per-window", "1")
+    trained = run(checkout, "-m", "models", "train", "line", *folder, *options)
     assert trained.returncode == 0, trained.stderr + trained.stdout
     last = json.loads(trained.stdout.splitlines()[-1].removeprefix(":::MLLOG "))
     assert (last["key"], last["value"]["exit_code"]) == ("hpcml_end", 0)

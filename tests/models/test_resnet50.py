@@ -50,12 +50,6 @@ def test_names_shapes_and_number_of_parameters(variant: str, stem: int, paramete
     assert sum(p.numel() for p in net.parameters()) == parameters
 
 
-@pytest.mark.slow
-def test_the_stride_is_in_the_3x3(net: resnet50.ResNet50) -> None:
-    first = net.layer2[0]
-    assert (first.conv1.stride, first.conv2.stride, first.downsample[0].stride) == ((1, 1), (2, 2), (2, 2))
-
-
 def test_initialisation(net: resnet50.ResNet50) -> None:
     """Keras' he_normal: deviation sqrt(2 / (inputs x kernel area)), and no weight beyond two of the normal's own."""
     for weight in (net.conv1.weight, net.layer3[1].conv2.weight, net.layer4[0].downsample[0].weight):

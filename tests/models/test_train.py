@@ -230,23 +230,6 @@ def test_a_request_that_one_rank_cannot_fulfil_ends_both(nursery: Nursery, data:
 # --- what is refused
 
 
-def test_a_gpu_that_is_not_there(nursery: Nursery, data: Path) -> None:
-    ended = nursery.run(*tiny(data, "--device", "cuda"), CUDA_VISIBLE_DEVICES="")
-    assert ended.code == 78
-    assert "--device cpu" in ended.errors or "nvidia-smi" in ended.errors or "rocm-smi" in ended.errors
-
-
-@pytest.mark.skipif((os.cpu_count() or 1) > 8, reason="it takes a process a core")
-def test_more_ranks_than_cores(nursery: Nursery, data: Path) -> None:
-    cores = os.cpu_count() or 1
-    many = {"MASTER_PORT": free_port(), "PMI_SIZE": str(cores + 1), "MPI_LOCALNRANKS": str(cores + 1)}
-    environs = [{**many, **dict.fromkeys(("PMI_RANK", "MPI_LOCALRANKID"), str(rank))} for rank in range(cores + 1)]
-    ranks = nursery.together(*((tiny(data), environ) for environ in environs))
-    assert {rank.code for rank in ranks} == {78}
-    assert f"{cores + 1} ranks on this node, which has {cores} cores" in ranks[0].value("hpcml_problem")["text"]
-    assert [rank.log for rank in ranks[1:]] == [""] * cores
-
-
 def test_a_run_that_outlasts_its_time_limit(nursery: Nursery, data: Path) -> None:
     more = ("--time-limit-s", 100, "--windows", 100_000, "--warmup-steps", 2)
     ended = nursery.run(*tiny(data, *EXACT, *more))
@@ -305,27 +288,3 @@ def test_help_needs_no_torch() -> None:
     assert done.returncode == 0, done.stderr
     assert "--inject-stall-s" in done.stdout
     assert done.stdout.endswith("False\n")
-
-
-BUSY_AT_THE_END = """
-import threading, time
-import torch
-from models.__main__ import leave
-
-def compute():
-    matrix = torch.ones(600, 600)
-    while True:
-        matrix @ matrix
-
-for _ in range(3):
-    threading.Thread(target=compute, daemon=True).start()
-time.sleep(0.3)
-print("complete")
-leave(0)
-"""
-
-
-def test_a_thread_that_computes_at_the_end_does_not_abort_the_process() -> None:
-    words = [sys.executable, "-c", BUSY_AT_THE_END]
-    done = subprocess.run(words, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "complete\n", "")

@@ -61,14 +61,16 @@ class Project:
         for name, value in {**fixed, "BENCH_TESTS": "site/test_tiny.py", "CI_PROJECT_DIR": self.folder}.items():
             monkeypatch.setenv(name, str(value))
 
-    def step(self, step: str, platform: str, number: int = 7, **variables: str) -> tuple[int, str]:
-        """One CI job. Returns its exit code and what it has printed, also by its children."""
+    def step(self, step: str, platform: str, number: int = 7, code: int = 0, **variables: str) -> str:
+        """One CI job, which ends with this exit code. Returns what it has printed, also by its children."""
         with self._monkeypatch.context() as environ:
             given = {"CI_PIPELINE_ID": str(number), "BENCH_JOB_PLATFORM": platform, **variables}
             for name, value in given.items():
                 environ.setenv(name, value)
-            code = main([step, "--project", str(self.folder)])
-        return code, "".join(self._capfd.readouterr())
+            ended = main([step, "--project", str(self.folder)])
+        text = "".join(self._capfd.readouterr())
+        assert ended == code, text
+        return text
 
     def refuse_pushes(self) -> None:
         hook = self.remote / "hooks/pre-receive"
@@ -89,8 +91,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
 @pytest.mark.parametrize("step", ["submit", "fetch"])
 def test_processes_of_a_machine_whose_run_the_next_job_would_not_find_are_refused(project: Project, step: str) -> None:
-    code, text = project.step(step, "second")
-    assert code == 2, text
+    text = project.step(step, "second", code=2)
     assert "the jobs of second are processes of this machine" in text
     assert project.begun() == []
 
@@ -98,33 +99,31 @@ def test_processes_of_a_machine_whose_run_the_next_job_would_not_find_are_refuse
 @pytest.mark.slow
 def test_the_right_to_push_is_tested_before_anything_is_submitted(project: Project) -> None:
     project.refuse_pushes()
-    code, text = project.step("submit", "second", BENCH_RUNS=str(project.shared))
-    assert code == 2, text
+    text = project.step("submit", "second", BENCH_RUNS=str(project.shared), code=2)
     assert "bench-history cannot be pushed" in text
     assert project.begun() == []
 
 
 def test_the_other_platforms_of_a_pipeline_have_nothing_to_do_where_one_is_chosen(project: Project) -> None:
     for step in ("submit", "fetch", "cancel"):
-        code, text = project.step(step, "local", BENCH_ONLY="second")
-        assert (code, text) == (0, "BENCH_ONLY is second, and this job is of local: it does nothing\n")
-    code, text = project.step("submit", "local", BENCH_ONLY="secnd")
-    assert (code, "did you mean 'second'?" in text) == (2, True), text
+        text = project.step(step, "local", BENCH_ONLY="second")
+        assert text == "BENCH_ONLY is second, and this job is of local: it does nothing\n"
+    text = project.step("submit", "local", BENCH_ONLY="secnd", code=2)
+    assert "did you mean 'second'?" in text
 
 
 def test_a_platform_of_a_schedule_renames_no_job(project: Project) -> None:
-    code, text = project.step("submit", "local", BENCH_PLATFORM="second", BENCH_RUNS=str(project.shared))
-    assert (code, "with BENCH_ONLY=second" in text) == (2, True), text
+    text = project.step("submit", "local", BENCH_PLATFORM="second", BENCH_RUNS=str(project.shared), code=2)
+    assert "with BENCH_ONLY=second" in text
 
 
 @pytest.mark.parametrize("step", ["fetch", "cancel"])
 def test_a_run_is_of_the_job_of_its_platform_alone(project: Project, step: str) -> None:
-    code, text = project.step(step, "second", BENCH_RUN="203-local")
-    assert (code, text) == (0, "run 203-local is of local, and this job is of second: it does nothing\n")
-    code, text = project.step(step, "second", BENCH_RUN="203-lcoal")
-    assert (code, "there is no platform 'lcoal'" in text) == (2, True), text
-    code, text = project.step(step, "second", BENCH_RUN="203-local", BENCH_ONLY="second")
-    assert code == 2, text
+    text = project.step(step, "second", BENCH_RUN="203-local")
+    assert text == "run 203-local is of local, and this job is of second: it does nothing\n"
+    text = project.step(step, "second", BENCH_RUN="203-lcoal", code=2)
+    assert "there is no platform 'lcoal'" in text
+    project.step(step, "second", BENCH_RUN="203-local", BENCH_ONLY="second", code=2)
 
 
 @pytest.mark.slow
@@ -139,26 +138,22 @@ def test_a_step_is_a_program_whose_refusal_is_its_exit_code_and_its_last_line(pr
 @pytest.mark.slow
 def test_a_run_without_a_record_is_refused_and_not_submitted(project: Project) -> None:
     variables = {"BENCH_RUNS": str(project.shared)}
-    submitted, text = project.step("submit", "second", 41, **variables)
-    assert submitted == PENDING, text
+    text = project.step("submit", "second", 41, code=PENDING, **variables)
     assert "PENDING: a later pipeline with BENCH_STEP=fetch reads 41-second" in text
     begun = project.begun()
     for step in ("fetch", "cancel"):
-        code, text = project.step(step, "second", 42, BENCH_RUN="14-second", **variables)
-        assert code == 2, text
+        text = project.step(step, "second", 42, BENCH_RUN="14-second", code=2, **variables)
         assert "Unfinished on second: 41-second." in text
         assert project.begun() == begun
     project.gate.touch()
-    code, text = project.step("fetch", "second", 43, BENCH_RUN="41-second", **variables)
-    assert code == 0, text
-    code, text = project.step("fetch", "second", 44, **variables)
-    assert (code, "nothing to fetch" in text) == (0, True), text
+    project.step("fetch", "second", 43, BENCH_RUN="41-second", **variables)
+    text = project.step("fetch", "second", 44, **variables)
+    assert "nothing to fetch" in text
 
 
 @pytest.mark.slow
 def test_a_run_that_pytest_refuses_to_begin_is_not_pushed_and_its_error_comes_last(project: Project) -> None:
-    code, text = project.step("submit", "second", BENCH_RUNS=str(project.shared), BENCH_TESTS="site/test_tniy.py")
-    assert code == 4, text
+    text = project.step("submit", "second", BENCH_RUNS=str(project.shared), BENCH_TESTS="site/test_tniy.py", code=4)
     assert "test_tniy.py" in text.splitlines()[-1] + text.splitlines()[-2]
 
 
@@ -167,12 +162,11 @@ def test_a_failed_push_leaves_no_folder_that_all_runners_see_in_the_artifacts_an
     project: Project,
 ) -> None:
     variables = {"BENCH_RUNS": str(project.shared)}
-    assert project.step("submit", "second", 50, **variables)[0] == PENDING
+    project.step("submit", "second", 50, code=PENDING, **variables)
     project.gate.touch()
     project.refuse_pushes()
     for number in (52, 53):
-        code, text = project.step("fetch", "second", number, **variables)
-        assert code == 2, text
+        text = project.step("fetch", "second", number, code=2, **variables)
         assert "Errno" not in text
     kept = project.folder / "bench-out/not-pushed"
     assert list(kept.glob("history/*/*.jsonl"))

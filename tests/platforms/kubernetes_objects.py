@@ -96,13 +96,8 @@ COMPLETE = conditions(("SuccessCriteriaMet", "True", "CompletionsReached", ""), 
 
 
 def other(kind: str, status: Json | None = None, group: str = "graphcore.ai/v1alpha1", **spec: Any) -> Json:
-    return {
-        "apiVersion": group,
-        "kind": kind,
-        "metadata": {"name": "o", "uid": "o"},
-        "spec": spec,
-        "status": status or {},
-    }
+    meta = {"name": "o", "uid": "o"}
+    return {"apiVersion": group, "kind": kind, "metadata": meta, "spec": spec, "status": status or {}}
 
 
 def event(reason: str, message: str, about: str = "j", *, at: int = 0, **more: Any) -> Json:

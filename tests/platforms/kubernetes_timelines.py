@@ -103,18 +103,8 @@ class Observer:
             return judge(Observation(root, gone_root=root_gone, events=told, histories=self._pasts(), waited_s=waited))
         there, gone = tuple(pods.objects.values()), tuple(pods.gone.values())
         saw_deletion = root_gone is not None and root_gone["metadata"]["uid"] in jobs.deleted
-        return judge(
-            Observation(
-                root,
-                there,
-                gone,
-                root_gone,
-                saw_deletion,
-                events=told,
-                histories=self._pasts(),
-                waited_s=waited,
-            )
-        )
+        seen = {"events": told, "histories": self._pasts(), "waited_s": waited}
+        return judge(Observation(root, there, gone, root_gone, saw_deletion, **seen))
 
     def _pasts(self) -> dict[str, PodHistory]:
         return self._caches["Pod"].histories

@@ -11,37 +11,26 @@ from platforms import command_line
 from platforms.__main__ import PROGRAM as PLATFORMS
 from reporting.__main__ import PROGRAM as REPORTING
 
+OF_A_PLATFORM = ["table", "show", "trend", "judge", "data", "power", "ack", "carry", "pause", "answers"]
 WORDS = {
     "reporting": {
-        "table": ["a100"],
-        "show": ["a100"],
-        "trend": ["a100"],
-        "judge": ["a100"],
+        **{command: ["a100"] for command in OF_A_PLATFORM},
         "nodes": ["a100", "--job=17"],
         "html": ["a100", "-o=x.html"],
-        "data": ["a100"],
         "export": ["prometheus", "a100"],
         "compare": ["before", "after", "a100"],
-        "power": ["a100"],
         "import": ["reframe", "file.json", "--since=2026-01-01"],
         "accept": ["a100", "--since=2026-11-01", "--reason=x"],
-        "ack": ["a100"],
-        "carry": ["a100"],
         "note": ["--platform=a100", "--at=2026-11-01", "text"],
-        "pause": ["a100"],
-        "answers": ["a100"],
         "comment": ["a100", "--print"],
         "pull": [],
         "push": [],
     },
     "platforms": {
-        "init": ["a100"],
-        "doctor": ["a100"],
-        "prepare": ["a100"],
+        **{command: ["a100"] for command in ("init", "doctor", "prepare", "prune")},
         "enable": ["a100", "h100"],
         "disable": ["a100", "h100"],
         "lint": ["a100", "file.yaml"],
-        "prune": ["a100"],
         "jobs": ["latest"],
         "logs": ["resnet50"],
         "cancel": ["latest"],

@@ -352,18 +352,6 @@ def command(runs: Path, *words: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_who_has_read_enough_is_not_bothered(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `| head -0`: nobody reads it, at once."""
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # or every line is written as it is said
-    make(runs, "it")
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(command(runs, "logs", "a"), cwd=ROOT, stdout=write, stderr=subprocess.PIPE)
-    os.close(write)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
-
-
-@pytest.mark.slow
 def test_a_closed_output_is_no_mistake_of_ours(runs: Path) -> None:
     make(runs, "it")
     for words, closed in ((["logs", "a"], ">&-"), (["jobs", "nothing"], ">&- 2>&-")):

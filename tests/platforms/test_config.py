@@ -297,10 +297,7 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str | bytes, pr
         ("time_limit_s: 60\n", "1: time_limit_s: unknown key (did you mean 'time_limit'?)"),
         ("colour: red\n", "1: colour: unknown key (known: arguments, benchmarks, cannot_run, configurations,"),
         ("benchmarks:\n  deepcam:\n    device: gpu\n", "3: benchmarks.deepcam.device: unknown key (known: arguments,"),
-        (
-            "benchmarks:\n  deepcam:\n    layouts: 4x2\n",
-            "3: benchmarks.deepcam.layouts: needs a list, as in [a, b], not '4x2'",
-        ),
+        ("benchmarks:\n  deepcam:\n    layouts: 4x2\n", "3: benchmarks.deepcam.layouts: needs a list, as in [a, b],"),
         ("benchmarks: [deepcam]\n", "1: benchmarks: needs lines of `key: value`, not a list"),
         ("benchmarks: {DeepCAM: {}}\n", "1: benchmarks.DeepCAM: 'DeepCAM' is no name"),
         ("layouts: [1x4]\n", "1: layouts: needs lines of `key: value`, not a list"),
@@ -319,45 +316,24 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str | bytes, pr
         ("env: {A-B: 1}\n", "1: env.A-B: 'A-B' is no name of an environment variable"),
         ("env: {A: [1]}\n", "1: env.A: needs a text"),
         ("unsupported:\n  cosmoflow: {source: x}\n", "2: unsupported.cosmoflow.reason: is missing"),
-        (
-            "unsupported:\n  cosmoflow:\n    why: x\n",
-            "3: unsupported.cosmoflow.why: unknown key (known: reason, source)",
-        ),
-        (
-            "unsupported: {cosmoflow: true}\n",
-            "1: unsupported.cosmoflow: needs the reason (write {reason: …, source: …}",
-        ),
+        ("unsupported:\n  cosmoflow:\n    why: x\n", "3: unsupported.cosmoflow.why: unknown key"),
+        ("unsupported: {cosmoflow: true}\n", "1: unsupported.cosmoflow: needs the reason"),
         ("size: quick\ncannot_run: true\n", "2: cannot_run: needs the reason (write {reason: …, source: …}, or remove"),
         ("cannot_run: {reason: x, sauce: y}\n", "1: cannot_run.sauce: unknown key (did you mean 'source'?)"),
         ("marks: [A100]\n", "1: marks[0]: 'A100' is no name (small letters, digits and _"),
         ("marks: [a100, a100]\n", "1: marks: a100 is written twice"),
         ("scheduler: slurm\nlayouts: {default: [1x4]}\n", "1: device: auto looks at this machine only (write cpu,"),
         ("scheduler: slurm\ndevice: gpu\n", "1: layouts: is missing (write layouts: {default: [1x4]})"),
-        (
-            "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\n",
-            "1: work_dir: is missing (write an absolute path",
-        ),
+        ("scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\n", "1: work_dir: is missing"),
         (REMOTE + "transport: openssh\n", "1: host: is missing (write the login node as ssh knows it)"),
         (REMOTE.replace("/work/me", "work"), "4: work_dir: 'work' is no absolute path (write one that login and"),
         (REMOTE + "slurm: {acount: z19}\n", "5: slurm.acount: unknown key (did you mean 'account'?)"),
-        (
-            REMOTE + "container: {runtime: docker, image: x}\n",
-            "5: container.runtime: 'docker' is not one of apptainer, pyxis",
-        ),
+        (REMOTE + "container: {runtime: docker, image: x}\n", "5: container.runtime: 'docker' is not one of"),
         (REMOTE + "container: {runtime: pyxis}\n", "5: container.image: is missing"),
-        (
-            REMOTE + "policy: {forbidden: {mem: no}}\n",
-            "5: policy.forbidden.mem: 'mem' is no option (write it in its long",
-        ),
-        (
-            REMOTE.replace("slurm", "ssh") + "slurm: {account: a}\n",
-            "5: slurm: means nothing to scheduler ssh (remove it)",
-        ),
+        (REMOTE + "policy: {forbidden: {mem: no}}\n", "5: policy.forbidden.mem: 'mem' is no option"),
+        (REMOTE.replace("slurm", "ssh") + "slurm: {account: a}\n", "5: slurm: means nothing to scheduler ssh"),
         ("host: archer2\n", "1: host: is not for this machine (remove it, or name another scheduler)"),
-        (
-            REMOTE + "benchmarks:\n  deepcam: {layouts: [auto]}\n",
-            "6: benchmarks.deepcam.layouts[0]: auto looks at this",
-        ),
+        (REMOTE + "benchmarks:\n  deepcam: {layouts: [auto]}\n", "6: benchmarks.deepcam.layouts[0]: auto looks at"),
     ],
 )
 def test_each_mistake_names_line_and_key(tmp_path: Path, text: str, problem: str) -> None:
@@ -408,9 +384,7 @@ def test_a_missing_folder_has_no_platforms(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     (tmp_path / "it.yaml").write_text(REMOTE.replace("slurm", "slrum"))
-    with pytest.raises(
-        ConfigError, match=r"it.yaml:1: scheduler: there is no scheduler 'slrum' \(did you mean 'slurm'\?\)"
-    ):
+    with pytest.raises(ConfigError, match=r"it.yaml:1: scheduler: there is no scheduler 'slrum' \(did you mean"):
         load_platforms([tmp_path], environ={}, root=tmp_path)
 
 
@@ -480,10 +454,7 @@ def test_the_keys_of_the_history_have_defaults(tmp_path: Path) -> None:
         ("max_device_hours: 8h\n", "1: max_device_hours: needs a number, not '8h'"),
         ("options: {size: [a]}\n", "1: options.size: needs one value, not a list or a mapping"),
         ("values: {a b: 1}\n", "1: values.a b: 'a b' is no name"),
-        (
-            "history: $HOME/h\n",
-            "1: history: '$HOME/h' has a $, and variables are not filled in here (write the path; ~ is your home)",
-        ),
+        ("history: $HOME/h\n", "1: history: '$HOME/h' has a $, and variables are not filled in here"),
         ("history: ''\n", "1: history: is empty (write a text, or remove the line)"),
         ("night_ends: 12\n", "1: night_ends: '12' is no time of day (write HH:MM, as in 12:00)"),
         ("night_ends: [12:00]\n", "1: night_ends: needs a time of day (as in 12:00)"),
@@ -615,22 +586,16 @@ def test_auto_is_what_this_machine_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "benchmarks: {resnet: {size: smoke}}",
-            "4: benchmarks.resnet: there is no benchmark 'resnet' (did you mean 'resnet50'?)",
-        ),
-        (
-            "unsupported: {weather: too new}",
-            "4: unsupported.weather: there is no benchmark 'weather' (known: cosmoflow, resnet50)",
-        ),
+        ("benchmarks: {resnet: {size: smoke}}",
+         "4: benchmarks.resnet: there is no benchmark 'resnet' (did you mean 'resnet50'?)"),
+        ("unsupported: {weather: too new}",
+         "4: unsupported.weather: there is no benchmark 'weather' (known: cosmoflow, resnet50)"),
         ("data_dir: '${nope}'", "4: data_dir: ${nope} is never filled in (write ${site.nope}, a value of site.yaml)"),
-        (
-            "data_dir: 'x${env.My-Key}'",
-            "4: data_dir: ${env.My-Key} is never filled in (write ${site.my_key}, a value of site.yaml)",
-        ),
+        ("data_dir: 'x${env.My-Key}'",
+         "4: data_dir: ${env.My-Key} is never filled in (write ${site.my_key}, a value of site.yaml)"),
         ("data_dir: '${site.nope'", "4: data_dir: '${site.nope' has no closing brace (write ${site.key})"),
     ],
-)
+)  # fmt: skip
 def test_a_key_that_means_nothing_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "it.yaml"
     head = "device: cpu\nsetup: ['export A=${HOME/a/b}']\nscheduler: ssh\n"

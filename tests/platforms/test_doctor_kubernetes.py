@@ -83,12 +83,8 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-KEYS: Object = {
-    "scheduler": "kubernetes",
-    "device": "gpu",
-    "layouts": {"default": ["1x4"], "large": ["1x8"]},
-    "data_dir": "/data",
-}
+LAYOUTS = {"default": ["1x4"], "large": ["1x8"]}
+KEYS: Object = {"scheduler": "kubernetes", "device": "gpu", "layouts": LAYOUTS, "data_dir": "/data"}
 CLUSTER: Object = {
     "context": "fake",
     "queue": "mine",
@@ -360,11 +356,7 @@ def image(folder: Path) -> None:
     ("missing", "expected", "words"),
     [
         ("", ("ok", "data"), "numpy 2.1, h5py 3.9, Pillow 10.0"),
-        (
-            "cosmoflow-quick",
-            ("failed", "data"),
-            "no data set of cosmoflow quick ({folder}/cosmoflow-quick); make it: python",
-        ),
+        ("cosmoflow-quick", ("failed", "data"), "no data set of cosmoflow quick ({folder}/cosmoflow-quick); make it:"),
     ],
 )
 @pytest.mark.slow

@@ -243,12 +243,8 @@ def strikes(method: str, clock: Clock) -> Iterator[tuple[str, Callable[[Callable
         yield "text", lambda ask: "text"
 
 
-OPERATIONS = (
-    "read",
-    "open to write",
-    "write",
-    *(f"os.{name}" for name in ("open", "write", "pwrite", "fsync", "replace", "mkdir")),
-)
+OF_OS = ("open", "write", "pwrite", "fsync", "replace", "mkdir")
+OPERATIONS = ("read", "open to write", "write", *(f"os.{name}" for name in OF_OS))
 
 
 @pytest.fixture(autouse=True)

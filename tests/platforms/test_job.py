@@ -29,13 +29,8 @@ from platforms.job import (
 
 
 def test_only_pending_jobs_are_live() -> None:
-    assert {state for state in State if state.live} == {
-        State.SUBMITTED,
-        State.QUEUED,
-        State.STARTING,
-        State.RUNNING,
-        State.UNKNOWN,
-    }
+    live = {State.SUBMITTED, State.QUEUED, State.STARTING, State.RUNNING, State.UNKNOWN}
+    assert {state for state in State if state.live} == live
 
 
 def test_every_bad_outcome_has_its_error() -> None:
@@ -142,17 +137,8 @@ def test_what_is_no_layout(text: str) -> None:
 
 
 def test_ranks_and_device_hours_of_a_spec() -> None:
-    spec = JobSpec(
-        "n",
-        "t",
-        "p",
-        Layout(2, 4, "gpu"),
-        ("train", "deepcam"),
-        "deepcam",
-        ranks_per_device=3,
-        time_limit_s=1800,
-        archive=Path("models-1.pyz"),
-    )
+    more = {"ranks_per_device": 3, "time_limit_s": 1800, "archive": Path("models-1.pyz")}
+    spec = JobSpec("n", "t", "p", Layout(2, 4, "gpu"), ("train", "deepcam"), "deepcam", **more)
     assert (spec.ranks_per_node, spec.ranks, spec.device_hours) == (12, 24, 4.0)
     assert spec.replicas == 24
     assert spec.rank_command("/tmp/models-1.pyz") == ["/tmp/models-1.pyz", "train", "deepcam"]

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired
 from platforms.schedulers.kubernetes.api.connection import connect, proxy
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, context_of
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, JOBS, NODES, PODS, Resource
-from tests.fake_kubernetes import Kube
 
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
 
@@ -444,9 +442,7 @@ def test_tls_errors_name_their_cause(certificate: Path, client: Callable[..., Cl
     with serving(ok({"gitVersion": "v1"}), context=context) as api:
         assert client(api, **trusted).version() == "v1"
         assert client(api, **{"insecure-skip-tls-verify": True}).version() == "v1"
-        with pytest.raises(
-            RefusedError, match=r"config: context 'here': https://127.*certificate.*not accepted.*again"
-        ):
+        with pytest.raises(RefusedError, match=r"config: context 'here': https://127.*certificate.*not"):
             client(api).version()
         with pytest.raises(RefusedError, match="is not accepted"):
             client(api, **{**trusted, "tls-server-name": "other"}).version()
@@ -594,27 +590,6 @@ def test_a_create_is_retried_if_it_surely_made_nothing(
     assert sum(clock.slept) < 60
 
 
-@pytest.mark.parametrize(("what", "there"), [({"reset": True}, False), ({"lost": True}, True), ({"code": 500}, False)])
-def test_a_create_without_an_answer_may_have_made_the_object(tmp_path: Path, what: dict[str, Any], there: bool) -> None:
-    with Kube(tmp_path, nodes=False) as kube:
-        one = Client(ClusterTarget(str(kube.kubeconfig)))
-        wanted = {**POD, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        kube.fault("POST", "/pods$", **what)
-        with pytest.raises(AwayError):
-            one.create(PODS, wanted)
-        assert len(one.list(PODS)[0]) == there
-        with contextlib.suppress(ApiError):
-            one.create(PODS, wanted)
-        with pytest.raises(ApiError, match='pods "a" already exists') as raised:
-            one.create(PODS, wanted)
-        assert raised.value.status == 409
-        one.delete(PODS, "a", uid="another")
-        assert one.get(PODS, "a")["metadata"]["name"] == "a"
-        one.delete(PODS, "a", uid=one.get(PODS, "a")["metadata"]["uid"])
-        one.delete(PODS, "a")
-        assert one.list(PODS, labels="x in (y,z)", fields="metadata.name=a", everywhere=True)[0] == []
-
-
 QUOTA = 'pods "q2" is forbidden: exceeded quota: q, requested: requests.nvidia.com/gpu=4, used: ...'
 
 
@@ -679,12 +654,8 @@ def test_a_list_follows_all_pages(client: Callable[..., Client]) -> None:
     ]
     assert version == "9"
     first = {"labelSelector": "a in (b,c)", "fieldSelector": "x=y", "limit": "500"}
-    assert [asked["query"] for asked in api.asked] == [
-        first,
-        {**first, "continue": "next/+="},
-        first,
-        {**first, "continue": "n"},
-    ]
+    asked = [first, {**first, "continue": "next/+="}, first, {**first, "continue": "n"}]
+    assert [each["query"] for each in api.asked] == asked
     with serving(page("a", "1"), refused(410)) as api:
         one = client(api)
         one.list(CLAIMS, everywhere=True)
@@ -726,11 +697,8 @@ def test_an_unknown_kind_is_refused(client: Callable[..., Client], answers: list
 def test_served_versions_of_a_group_are_cached(client: Callable[..., Client]) -> None:
     with serving(GROUP, NOTHING) as api:
         one = client(api)
-        assert [one.served_versions("a.io"), one.served_versions("a.io"), one.served_versions("b.io")] == [
-            ("v1", "v1beta1"),
-            ("v1", "v1beta1"),
-            (),
-        ]
+        versions = [one.served_versions(group) for group in ("a.io", "a.io", "b.io")]
+        assert versions == [("v1", "v1beta1"), ("v1", "v1beta1"), ()]
     assert len(api.asked) == 2
 
 
@@ -845,11 +813,7 @@ def test_a_log_stream_yields_the_raw_bytes(client: Callable[..., Client]) -> Non
 @pytest.mark.parametrize(
     ("answer", "kind", "says"),
     [
-        (
-            refused(400, 'container "c" in pod "lg" is waiting to start: ContainerCreating'),
-            ApiError,
-            "waiting to start",
-        ),
+        (refused(400, 'container "c" is waiting to start: ContainerCreating'), ApiError, "waiting to start"),
         (refused(404, 'pods "p" not found', "NotFound"), ApiError, "not found"),
         (refused(500, 'Get "https://127.0.0.1:26250/containerLogs/": dial tcp: refused'), AwayError, "containerLogs"),
         (lambda handler: handler.stream(b"half a l", cut=True), AwayError, "the connection broke"),
@@ -863,29 +827,3 @@ def test_a_broken_log_stream_raises_and_is_not_retried(
         with pytest.raises(kind, match=says), client(api).log("p", "c", follow=True, since=None) as pieces:
             list(pieces)
         assert len(api.asked) == 1
-
-
-@pytest.mark.slow
-def test_one_client_serves_many_streams_at_once(client: Callable[..., Client]) -> None:
-    together, count = threading.Barrier(61), 60
-
-    def answer(handler: Handler) -> None:
-        if "log" not in handler.path:
-            return handler.say(200, POD, {})
-        return handler.stream(handler.path.encode(), hang=over)
-
-    def follow(number: int) -> int:
-        with one.log(f"p{number}", "c", follow=True, since=None) as pieces:
-            text = next(pieces)
-            together.wait(60)
-            return len(text + b"".join(pieces))
-
-    over = threading.Event()
-    with serving(answer) as api, ThreadPoolExecutor(count) as threads:
-        one = client(api)
-        lengths = [threads.submit(follow, number) for number in range(count)]
-        together.wait(60)
-        assert one.get(PODS, "a") == POD  # while all of them are open
-        over.set()
-        assert all(length.result(60) > 0 for length in lengths)
-    assert len({asked["path"] for asked in api.asked}) == count + 1

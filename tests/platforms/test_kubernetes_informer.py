@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from platforms.job import AwayError, LoginNeeded
 from platforms.schedulers.kubernetes.api import informer
-from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects, ObjectCache, shared_informer
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
@@ -94,13 +93,6 @@ class Seen:
             time.sleep(0.01)
             if not pods._has_thread:
                 self.look(*runs)
-
-    def lose(self) -> None:
-        """Until it is known that the watch is heard no more."""
-        end = time.monotonic() + LIMIT_S
-        while self.informer._informers[PODS]._watch_is_open:
-            assert time.monotonic() < end
-            time.sleep(0.01)
 
 
 def pod(kube: Kube, name: str, run: str = RUN) -> dict[str, Any]:
@@ -263,40 +255,6 @@ def test_no_change_is_lost_whatever_breaks(
         if seen.asked() == before:
             break
         assert time.monotonic() < end
-
-
-@pytest.mark.slow
-def test_look_fails_while_the_server_is_away_and_works_again_afterwards(seen: Seen) -> None:
-    pod(seen.kube, "p")
-    seen.look()
-    seen.follow()
-    seen.kube.down()
-    with pytest.raises(AwayError, match=r"cluster fake, .*: no connection: Connection refused"):
-        seen.look(max_age_s=0)
-    seen.lose()
-    seen.kube.up()
-    pod(seen.kube, "q")
-    assert phases(seen.look(max_age_s=0)) == {"p": "Pending", "q": "Pending"}
-    seen.follow()
-    before = seen.asked()
-    seen.kube.store.delete("pods", "default", "p", grace_s=0)
-    seen.until(lambda view: view.gone)
-    assert seen.asked() == before
-
-
-def test_an_expired_login_asks_the_user_to_log_in(seen: Seen) -> None:
-    pod(seen.kube, "p")
-    seen.look()
-    seen.kube.revoke_token()
-    with pytest.raises(LoginNeeded, match="auth whoami"):
-        seen.look(max_age_s=0)
-
-
-def test_a_forbidden_list_raises_the_refusal(seen: Seen) -> None:
-    seen.kube.forbid("list pods")
-    with pytest.raises(ApiError, match=r'cannot list resource "pods"') as raised:
-        seen.look()
-    assert raised.value.status == 403
 
 
 # --- how often is asked ----------------------------------------------------------------------------------------------

@@ -43,18 +43,12 @@ def test_kubernetes_keys_are_read_as_written(tmp_path: Path) -> None:
         ("data_dir: /d\nwork_dir: /work", "work_dir: means nothing to scheduler kubernetes (remove it;"),
         ("data_dir: /d\nslurm: {}", "slurm: means nothing to scheduler kubernetes (remove it)"),
         ("data_dir: /d\nkubernetes: {imag: x}", "kubernetes.imag: unknown key (did you mean 'image'?)"),
-        (
-            "data_dir: /d\nkubernetes: {kind: jobs}",
-            "kubernetes.kind: 'jobs' is not one of job, pod, indexed_job, ipujob",
-        ),
+        ("data_dir: /d\nkubernetes: {kind: jobs}", "kubernetes.kind: 'jobs' is not one of job, pod, indexed_job,"),
         ("data_dir: /d\nkubernetes: {memory: 64GiB}", "kubernetes.memory: '64GiB' is no quantity"),
         ("data_dir: /d\nkubernetes: {queue: A_b}", "kubernetes.queue: 'A_b' is no name that Kubernetes takes"),
         ("data_dir: /d\nkubernetes: {user: me}", "kubernetes.user: needs a whole number, not 'me'"),
         ("data_dir: /d\nkubernetes: {context: a, contexts: [b]}", "kubernetes: needs context or contexts, not both"),
-        (
-            "data_dir: /d\nkubernetes: {volumes: [{mount: /d}]}",
-            "kubernetes.volumes[0]: needs exactly one of pvc, host_",
-        ),
+        ("data_dir: /d\nkubernetes: {volumes: [{mount: /d}]}", "kubernetes.volumes[0]: needs exactly one of pvc,"),
         (
             "data_dir: /d\nkubernetes: {volumes: [{mount: /d, pvc: a, memory: 1Gi}]}",
             "kubernetes.volumes[0]: needs exactly one of pvc, host_path, memory and scratch",
@@ -63,10 +57,7 @@ def test_kubernetes_keys_are_read_as_written(tmp_path: Path) -> None:
             "data_dir: /d\nkubernetes: {volumes: [{mount: /d, memory: 1Gi, size: 1Gi}]}",
             "kubernetes.volumes[0]: size belongs to pvc",
         ),
-        (
-            "data_dir: /d\nkubernetes: {volumes: [{mount: /d, pvcc: a}]}",
-            "kubernetes.volumes[0].pvcc: unknown key (did you mean 'pvc'?)",
-        ),
+        ("data_dir: /d\nkubernetes: {volumes: [{mount: /d, pvcc: a}]}", "kubernetes.volumes[0].pvcc: unknown key"),
         ("data_dir: /d\nkubernetes: {volumes: [{mount: d, pvc: a}]}", "volumes[0].mount: 'd' is no absolute path"),
         ("data_dir: /d\npolicy: {sense: {shm: why}}", "policy: `sense:` is gone (remove it; under `manifest:` write"),
         ("data_dir: /d\npolicy: {most: {cpu: many}}", "policy.most.cpu: 'many' is no quantity"),

@@ -150,10 +150,8 @@ def test_a_job_without_pods_and_events_is_queued() -> None:
     verdict = look(job({"startTime": BORN}), waited=LONG)
     assert (verdict.status.state, verdict.status.reason) == (State.QUEUED, "it has no pod yet")
     by_hand = look(job({}, suspend=True), waited=LONG)
-    assert (by_hand.status.state, by_hand.status.reason) == (
-        State.QUEUED,
-        "suspended: it waits until a user or a controller resumes it",
-    )
+    assert by_hand.status.state is State.QUEUED
+    assert by_hand.status.reason == "suspended: it waits until a user or a controller resumes it"
 
 
 def test_a_controller_that_does_not_run_is_named_after_a_while() -> None:
@@ -338,11 +336,8 @@ def test_expected_pods_are_counted_for_each_kind(root: Json, count: int | None) 
 
 
 def test_suspension_is_read_for_each_kind() -> None:
-    held = (
-        job(suspend=True),
-        other("PyTorchJob", runPolicy={"suspend": True}),
-        pod(spec={"schedulingGates": [{"name": "g"}]}),
-    )
+    gated = pod(spec={"schedulingGates": [{"name": "g"}]})
+    held = (job(suspend=True), other("PyTorchJob", runPolicy={"suspend": True}), gated)
     assert [kinds.suspended(root) for root in held] == [True] * 3
     assert [kinds.suspended(root) for root in (job(), job(suspend=False), pod(), other("Thing"))] == [False] * 4
 
@@ -372,12 +367,8 @@ def test_restartable_kinds_are_known(root: Json, could: bool) -> None:
 def test_kinds_that_retry_are_known() -> None:
     once = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "Never"}}}
     jobs = [{"template": {"spec": {"backoffLimit": 0}}}]
-    assert not any(
-        map(
-            kinds.retries,
-            (job(), pod(), other("Thing"), other("PyTorchJob", **once), other("JobSet", replicatedJobs=jobs)),
-        )
-    )
+    tried_once = (job(), pod(), other("Thing"), other("PyTorchJob", **once), other("JobSet", replicatedJobs=jobs))
+    assert not any(map(kinds.retries, tried_once))
     often = other("JobSet", replicatedJobs=jobs, failurePolicy={"maxRestarts": 2})
     default = other("PyTorchJob", pytorchReplicaSpecs={"Master": {}})
     assert all(map(kinds.retries, (job(backoffLimit=1), job(backoffLimit=None), often, default)))
@@ -468,10 +459,8 @@ def test_admission_checks_decide_about_a_workload() -> None:
         return look(queued(), workload=workload(reserved, admissionChecks=checks), waited=LONG)
 
     pending = checked("Pending").status
-    assert (pending.state, pending.reason) == (
-        State.QUEUED,
-        "Kueue (queue q): admission checks pending: prov (Pending) wait",
-    )
+    assert pending.state is State.QUEUED
+    assert pending.reason == "Kueue (queue q): admission checks pending: prov (Pending) wait"
     assert checked("Retry").status.state is State.QUEUED
     assert checked("Rejected").status.state is State.NEVER_ADMISSIBLE
 

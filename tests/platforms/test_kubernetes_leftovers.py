@@ -14,12 +14,8 @@ from platforms.schedulers.kubernetes.leftovers import NamespaceLeftovers
 from platforms.schedulers.kubernetes.objects import labels
 from tests.fake_kubernetes import Kube
 
-OURS = {
-    labels.MANAGED_BY: labels.OUR_NAME,
-    labels.PLATFORM: "k",
-    labels.RUN: "rabcdefg",
-    labels.JOB: "it-1x1cpu-abcdefgh",
-}
+OURS = {labels.MANAGED_BY: labels.OUR_NAME, labels.PLATFORM: "k", labels.RUN: "rabcdefg"}
+OURS |= {labels.JOB: "it-1x1cpu-abcdefgh"}
 TRAINER = ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs")
 
 

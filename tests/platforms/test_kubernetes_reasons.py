@@ -69,22 +69,8 @@ def places(tree: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-STRANGE: tuple[Any, ...] = (
-    None,
-    "",
-    "x",
-    7,
-    -1,
-    True,
-    1.5,
-    [],
-    {},
-    [None],
-    ["x"],
-    {"x": {}},
-    "1970-01-01T00:00:00Z",
-    "99999-01-01",
-)
+STRANGE: tuple[Any, ...] = (None, "", "x", 7, -1, True, 1.5, [], {}, [None], ["x"], {"x": {}})
+STRANGE += ("1970-01-01T00:00:00Z", "99999-01-01")
 
 
 SCENES = scenes()

@@ -1,9 +1,7 @@
-"""Many jobs at once on Kubernetes: what grows with them, and a hundred logs whose streams are cut, byte for byte."""
+"""Many jobs at once on Kubernetes: what grows with them."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
 import threading
 import time
@@ -53,16 +51,9 @@ class Session:
 
     def add(self, platform: Platform, number: int, *words: str, code: Path | None = None) -> Job:
         test = f"test_it.py::test_it[{number}]"
-        spec = JobSpec(
-            name=job_name(f"it{number}", ONE, self.run_id, test),
-            test=test,
-            platform=platform.name,
-            layout=ONE,
-            arguments=words,
-            archive=code,
-            python="sh",
-            run=run_label(self.run_id),
-        )
+        name = job_name(f"it{number}", ONE, self.run_id, test)
+        more = {"archive": code, "python": "sh", "run": run_label(self.run_id)}
+        spec = JobSpec(name, test, platform.name, ONE, words, **more)
         return self.runner.add(spec, platform)
 
     def wait(self) -> None:
@@ -130,73 +121,4 @@ def test_only_create_delete_and_log_requests_grow_with_the_jobs(kube: Kube, tmp_
             time.sleep(0.1)
 
 
-LINES = 20
 # Some lines, then nothing until somebody opens the gate, more lines, and a last one without its end.
-SPEAK = r"""
-say() {
-    while [ $1 -gt 0 ]; do
-        printf '%s line %s \377\376\rof many\n' "$me" "$1"
-        set -- $(($1 - 1))
-    done
-}
-me=$0
-say LINES
-read -r _ < /gate/pipe
-say LINES
-sleep 0.5
-say LINES
-printf 'the end'
-""".replace("LINES", str(LINES))
-
-
-def spoken(number: int) -> bytes:
-    block = b"".join(b"%d line %d \xff\xfe\rof many\n" % (number, left) for left in range(LINES, 0, -1))
-    return 3 * block + b"the end"
-
-
-@pytest.mark.nightly("platforms/schedulers/kubernetes/log", "platforms/schedulers/kubernetes/api")
-def test_a_hundred_pods_whose_streams_are_cut_lose_no_byte(kube: Kube, tmp_path: Path) -> None:
-    count, dice = 100, random.Random(7)
-    gate = tmp_path / "gate"
-    gate.mkdir(mode=0o755)
-    os.mkfifo(gate / "pipe")
-    (gate / "pipe").chmod(0o644)
-    platform = platform_of(kube, "pod", volumes=[{"mount": "/gate", "host_path": str(gate), "read_only": True}])
-    cuts = [
-        kube.fault("GET", "/log", cut_after=dice.randrange(4 * len(spoken(0))), clean=dice.random() < 0.5)
-        for _ in range(4 * count)
-    ]
-    with no_thread_left():
-        session = Session(kube, tmp_path / "runs", "cut")
-        jobs = [session.add(platform, number, "sh", "-c", SPEAK, f"{number}") for number in range(count)]
-        together = threading.Thread(target=open_gate, args=(kube, gate / "pipe", count), daemon=True)
-        together.start()
-        session.wait()
-        together.join(PATIENCE_S)
-    for number, job in enumerate(jobs):
-        assert job.error is None, job.error
-        assert (job.folder / "log").read_bytes() == spoken(number)
-        assert [path.read_bytes() for path in (job.folder / "logs").glob("*.log")] == [spoken(number)]
-        assert job.run is not None
-        assert job.run.problems == ()
-    assert sum(bool(cut.hits) for cut in cuts) > 2 * count
-    asked = session.requests()
-    assert asked["POST pods"] == asked["DELETE pods"] == count
-    assert asked["get pods"] == 0
-    assert not kube.store.list("pods")[0]
-
-
-def open_gate(kube: Kube, pipe: Path, count: int) -> None:
-    """When all of them run; until then none can end."""
-    wait_for(kube, count)
-    with pipe.open("wb") as opened:
-        opened.write(b"\n" * count)
-        opened.flush()
-        wait_for(kube, 0)
-
-
-def wait_for(kube: Kube, running: int) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while sum(pod["status"].get("phase") == "Running" for pod in kube.store.list("pods")[0]) != running:
-        assert time.monotonic() < end
-        time.sleep(0.3)

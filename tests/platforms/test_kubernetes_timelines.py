@@ -95,10 +95,6 @@ def test_a_timeline_succeeds_only_after_its_end(name: str) -> None:
 
 
 def test_a_container_with_an_end_before_its_start_ran_for_0_s() -> None:
-    status = (
-        Observer("finished-before-started")
-        .watches(len(timeline("finished-before-started")))
-        .judges(lambda _: 0.0)
-        .status
-    )
+    name = "finished-before-started"
+    status = Observer(name).watches(len(timeline(name))).judges(lambda _: 0.0).status
     assert status.run_s == 0.0

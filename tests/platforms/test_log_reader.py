@@ -217,10 +217,7 @@ def test_a_long_line_reads_the_same_in_one_piece_and_in_many(size: int) -> None:
 
 def test_two_different_lines_of_the_same_number_are_a_problem() -> None:
     text = log(good()) + line("hpcml_progress", {"phase": "data"}, 2)
-    assert (
-        "wire lines that differ from another of the same rank and number, as when two runs share a log: 1"
-        in problems_of(text)
-    )
+    assert "wire lines that differ from another of the same rank and number, as when two runs" in problems_of(text)
 
 
 def test_lost_lines_are_a_problem() -> None:
@@ -755,12 +752,8 @@ def test_an_incomplete_log_says_why() -> None:
 def test_the_tail_holds_the_last_lines_for_people() -> None:
     reader = LogReader()
     report = line("hpcml_problem", {"gate": "data", "text": "two\nlines \x1b[31mred"}, len(good()))
-    text = (
-        "old\n" * 50
-        + "\x1b[31mred\x1b[0m \x1b]0;title\x07text\x08\n\n  \n"
-        + " 1%\r 2%\r99%\n"
-        + log(good(), exit_code=None)
-    )
+    text = "old\n" * 50 + "\x1b[31mred\x1b[0m \x1b]0;title\x07text\x08\n\n  \n 1%\r 2%\r99%\n"
+    text += log(good(), exit_code=None)
     reader.feed((text + report + "z" * 1000 + "\n").encode())
     tail = list(reader.tail)
     assert tail[-4:-1] == ["red text", "99%", "data: two lines red (rank 0)"]

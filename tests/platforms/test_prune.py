@@ -159,12 +159,8 @@ def accepted(runs: Path) -> None:
     make(runs, "it", 400)
     author = Author("ada", datetime.datetime.now(datetime.UTC))
     night = datetime.date(2026, 11, 17)
-    store.append(
-        runs.parent,
-        Acceptance(
-            TEST, "rate", "GB/s", "higher", "9d1f", night, 812.4, 0.006, 0.01, ("it", "x"), 903.1, "new", author
-        ),
-    )
+    numbers = (812.4, 0.006, 0.01, ("it", "x"), 903.1, "new", author)
+    store.append(runs.parent, Acceptance(TEST, "rate", "GB/s", "higher", "9d1f", night, *numbers))
 
 
 def at_work(runs: Path) -> None:
@@ -576,10 +572,8 @@ def test_what_belongs_to_somebody_else(runs: Path, trouble: str) -> None:
     elif trouble == "folder of another":
         (work / "others").mkdir()
         (work / "others/file").write_text("x")
-        code, said = (
-            1,
-            r"old/r1.tar.gz holds all of it, but \S+/.going/r1.tar.gz/r1 cannot be removed: \[Errno 1\] Operation not",
-        )
+        said = r"old/r1.tar.gz holds all of it, but \S+/.going/r1.tar.gz/r1 cannot be removed: \[Errno 1\]"
+        code = 1
     else:
         os.chown(runs, 0, 0)
         code, said = 2, "archives cannot be written there, so nothing was removed"

@@ -62,14 +62,8 @@ class Place:
 
     def submit(self, kind: str, *options: str) -> str:
         """A job that waits, with a folder as if of last month."""
-        said = self.slurm.run(
-            "sbatch",
-            "--parsable",
-            f"--job-name={name_of(kind)}",
-            "--account=z19",
-            *options,
-            text="#!/bin/sh\nsleep 60\n",
-        )
+        words = ("--parsable", f"--job-name={name_of(kind)}", "--account=z19", *options)
+        said = self.slurm.run("sbatch", *words, text="#!/bin/sh\nsleep 60\n")
         assert said.returncode == 0, said.stderr
         return said.stdout.strip()
 

@@ -40,11 +40,8 @@ def test_the_files_of_a_job_keep_what_was_asked() -> None:
     asked = job_json.run_content(Run(), spec, "1", None, None)["asked"]
     for kept in (submitted["asked"], asked):
         assert isinstance(kept, dict)
-        assert {name: kept[name] for name in ("devices_per_replica", "replicas_per_rank", "ranks")} == {
-            "devices_per_replica": 2,
-            "replicas_per_rank": 4,
-            "ranks": 1,
-        }
+        drives = {"devices_per_replica": 2, "replicas_per_rank": 4, "ranks": 1}
+        assert drives.items() <= kept.items()
         again = read_back({"asked": kept})
         assert (again.replicas, again.ranks, again.layout) == (spec.replicas, spec.ranks, spec.layout)
 
@@ -57,23 +54,11 @@ def test_files_from_before_there_were_replicas_have_a_rank_for_each_device() -> 
 @pytest.mark.parametrize(
     ("layout", "keys", "said"),
     [
-        (
-            Layout(1, 4, "gpu"),
-            {"replicas_per_rank": 4},
-            "replicas_per_rank: is for ipu and csx, and layout 1x4gpu has one rank for each gpu",
-        ),
-        (
-            Layout(1, 2, "csx"),
-            {"devices_per_replica": 2},
-            "devices_per_replica: is for ipu, and each csx holds a whole copy of the model",
-        ),
+        (Layout(1, 4, "gpu"), {"replicas_per_rank": 4}, "replicas_per_rank: is for ipu and csx, and layout 1x4gpu has"),
+        (Layout(1, 2, "csx"), {"devices_per_replica": 2}, "devices_per_replica: is for ipu, and each csx holds a"),
         (Layout(1, 6, "ipu"), {"replicas_per_rank": 4}, "layout 1x6ipu has 6 ipu a node, and a rank drives 4 of them"),
         (Layout(1, 4, "ipu"), {"replicas_per_rank": 8}, "layout 1x4ipu has 4 ipu a node, and a rank drives 8 of them"),
-        (
-            Layout(1, 1, "ipu"),
-            {"devices_per_replica": 2},
-            "layout 1x1ipu has 1 ipu a node, and a rank drives 2 of them",
-        ),
+        (Layout(1, 1, "ipu"), {"devices_per_replica": 2}, "layout 1x1ipu has 1 ipu a node, and a rank drives 2 of"),
         (Layout(1, 8, "ipu"), {"ranks_per_device": 2}, "no two ranks share one ipu.*remove `ranks_per_device:`"),
     ],
 )

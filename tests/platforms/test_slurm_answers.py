@@ -37,12 +37,8 @@ HOSTILE = (
     "SACCT_FEDERATION=1", "SCONTROL_FUTURE=1",
 )  # fmt: skip
 # What would keep scancel from our jobs. (SCANCEL_INTERACTIVE=true asks for ever.)
-SPARING = (
-    "SCANCEL_STATE=PENDING",
-    "SCANCEL_NAME=mine",
-    "SCANCEL_USER=nobody",
-    "SCANCEL_PARTITION=gpu",
-    "SCANCEL_QOS=high",
+SPARING = tuple(
+    f"SCANCEL_{each}" for each in ("STATE=PENDING", "NAME=mine", "USER=nobody", "PARTITION=gpu", "QOS=high")
 )
 
 
@@ -77,13 +73,6 @@ def bare_cluster() -> Iterator[Cluster]:
         yield there
 
 
-@pytest.fixture(scope="module")
-def stepless_cluster() -> Iterator[Cluster]:
-    """One whose accounting records jobs without their steps."""
-    with another(settings={"AccountingStorageEnforce": "associations,limits,qos,nosteps"}) as there:
-        yield there
-
-
 def enter(there: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     there.heal()
     for name in os.environ:
@@ -102,11 +91,6 @@ def own(own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 @pytest.fixture
 def bare(bare_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return enter(bare_cluster, monkeypatch)
-
-
-@pytest.fixture
-def stepless(stepless_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    return enter(stepless_cluster, monkeypatch)
 
 
 @pytest.fixture
@@ -247,16 +231,13 @@ STEPS: dict[str, tuple[str, State, int | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "account", ["there is none", *(pytest.param(each, marks=NIGHTLY) for each in ("it has no steps", "it is dead"))]
-)
+@pytest.mark.parametrize("account", ["there is none", pytest.param("it is dead", marks=NIGHTLY)])
 def test_without_accounting_the_log_tells_how_steps_ended(
     account: str, request: pytest.FixtureRequest, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their script goes on and ends well. Slurm's own words in the log decide; what is not known is said."""
     monkeypatch.setattr(judge, "ACCOUNT_S", 3.0)
-    fixtures = {"there is none": "bare", "it has no steps": "stepless", "it is dead": "own"}
-    where: Cluster = request.getfixturevalue(fixtures[account])
+    where: Cluster = request.getfixturevalue({"there is none": "bare", "it is dead": "own"}[account])
     scheduler = SlurmScheduler(cluster(work, slurm={"mem": "300M"}))
     if account == "it is dead":
         where.kill("slurmdbd")

@@ -17,7 +17,7 @@ from platforms.schedulers.slurm.rows import JobRow, NodeRow, sinfo_rows, unix_ti
 from platforms.schedulers.slurm.scheduler import SlurmScheduler
 from platforms.schedulers.slurm.states import node_state
 from tests.clusters.slurm import Cluster
-from tests.platforms.slurm_jobs import cluster, ended, runs, shell, submitted
+from tests.platforms.slurm_jobs import cluster, ended, shell, submitted
 from tests.waiting import until
 
 # As Slurm 22.05 prints it.
@@ -225,21 +225,6 @@ def test_a_job_on_a_drained_node_ends_at_once(slurm: Cluster, tmp_path: Path) ->
     slurm.ask("scontrol", "update", "nodename=cn2", "state=resume")
     job = submitted(SlurmScheduler(cluster(tmp_path)), replace(shell("x"), nodes=("cn2",)), tmp_path)
     ended(scheduler, job)
-
-
-@pytest.mark.real_slurm
-def test_a_node_that_is_drained_while_the_job_waits_for_it(slurm: Cluster, tmp_path: Path) -> None:
-    scheduler = SlurmScheduler(cluster(tmp_path, slurm={"exclusive": True}))
-    first = submitted(scheduler, replace(shell("long", "sleep 600"), nodes=("cn1",)), tmp_path)
-    runs(scheduler, first)
-    second = submitted(scheduler, replace(shell("second"), nodes=("cn1",)), tmp_path)
-    until(lambda: "Resources" in scheduler.status([second])[second.job_id].reason, "the second one waits")
-    slurm.ask("scontrol", "update", "nodename=cn1", "state=drain", "reason=fan")
-    seen = first_end(scheduler, second)
-    assert seen.state is State.NEVER_ADMISSIBLE
-    assert seen.reason.startswith("node cn1 is draining: 'fan', by ")
-    assert slurm.ask("squeue", "-h", "--states=all", "-j", second.job_id, "-o", "%T") == "CANCELLED"
-    assert scheduler.status([first])[first.job_id].state is State.RUNNING
 
 
 @pytest.mark.real_slurm

@@ -74,81 +74,41 @@ def wide(name: str, command: str) -> JobSpec:
 
 ENDINGS: dict[str, tuple[JobSpec, dict[str, object], State, str]] = {
     # a minute is the shortest limit; the test lets it pass at once, and Slurm looks at limits every 30 s
-    "time-limit": (
-        replace(shell("time-limit", METRIC + "trap '' TERM; sleep 400"), time_limit_s=60),
-        {},
-        State.TIME_LIMIT,
-        "Slurm says TIMEOUT",
-    ),
+    "time-limit": (replace(shell("time-limit", METRIC + "trap '' TERM; sleep 400"), time_limit_s=60), {},
+     State.TIME_LIMIT, "Slurm says TIMEOUT"),
     "good": (shell("good", METRIC + "exit 0"), {}, State.SUCCEEDED, ""),
     "exit3": (shell("exit3", METRIC + "exit 3"), {}, State.EXITED, ""),
     "no-command": (shell("no-command", "nosuchcommand"), {}, State.NOT_STARTABLE, ""),
     "crash": (shell("crash", METRIC + "kill -SEGV $$"), {}, State.SIGNALLED, ""),
     "tasks": (wide("tasks", METRIC), {}, State.SUCCEEDED, ""),
-    "task-exit3": (
-        wide("task-exit3", "[ $SLURM_PROCID = 0 ] && exit 3; sleep 300"),
-        {},
-        State.EXITED,
-        r"task 0: Exited with exit code 3",
-    ),
-    "task-crash": (
-        wide("task-crash", "[ $SLURM_PROCID = 1 ] && kill -SEGV $$; sleep 300"),
-        {},
-        State.SIGNALLED,
-        "task 1: Segmentation fault",
-    ),
-    "task-no-command": (
-        replace(wide("task-no-command", ""), arguments=("nosuchcommand",)),
-        {},
-        State.NOT_STARTABLE,
-        "Exited with exit code 127",
-    ),
+    "task-exit3": (wide("task-exit3", "[ $SLURM_PROCID = 0 ] && exit 3; sleep 300"), {}, State.EXITED,
+     r"task 0: Exited with exit code 3"),
+    "task-crash": (wide("task-crash", "[ $SLURM_PROCID = 1 ] && kill -SEGV $$; sleep 300"), {}, State.SIGNALLED,
+     "task 1: Segmentation fault"),
+    "task-no-command": (replace(wide("task-no-command", ""), arguments=("nosuchcommand",)), {}, State.NOT_STARTABLE,
+     "Exited with exit code 127"),
     "memory": (shell("memory", METRIC + HUNGRY), LITTLE, State.OUT_OF_MEMORY, "exceeded|Exceeded"),
     "task-memory": (wide("task-memory", METRIC + HUNGRY), LITTLE, State.OUT_OF_MEMORY, "exceeded|Exceeded"),
-    "memory-survived": (
-        shell("memory-survived", METRIC + "exit 0"),
-        {**LITTLE, "setup": (f"srun --ntasks=1 {HUNGRY} || true",)},
-        State.OUT_OF_MEMORY,
-        "exceeded|Exceeded",
-    ),
-    "step-failed": (
-        shell("step-failed", METRIC + "exit 0"),
-        {"setup": ("srun --ntasks=1 sh -c 'exit 4'",)},
-        State.EXITED,
-        "exit code 4",
-    ),
+    "memory-survived": (shell("memory-survived", METRIC + "exit 0"),
+     {**LITTLE, "setup": (f"srun --ntasks=1 {HUNGRY} || true",)}, State.OUT_OF_MEMORY, "exceeded|Exceeded"),
+    "step-failed": (shell("step-failed", METRIC + "exit 0"), {"setup": ("srun --ntasks=1 sh -c 'exit 4'",)},
+     State.EXITED, "exit code 4"),
     "held": (shell("held", METRIC), {"slurm": {"directives": ("--hold",)}}, State.NEVER_ADMISSIBLE, "JobHeldUser"),
-    "never": (
-        replace(shell("never", METRIC), time_limit_s=7200),
-        {"slurm": {"qos": "short"}},
-        State.NEVER_ADMISSIBLE,
-        "QOSMaxWallDurationPerJobLimit",
-    ),
+    "never": (replace(shell("never", METRIC), time_limit_s=7200), {"slurm": {"qos": "short"}}, State.NEVER_ADMISSIBLE,
+     "QOSMaxWallDurationPerJobLimit"),
     "module": (shell("module", METRIC), {"modules": ("nosuch/1.0",)}, State.REQUEST_REFUSED, ""),
     "setup": (shell("setup", METRIC), {"setup": ("exit 9",)}, State.EXITED, ""),
     "setup-ends": (shell("setup-ends", METRIC), {"setup": ("exit 0",)}, State.EXITED, ""),
     "script-crash": (shell("script-crash", METRIC), {"setup": ("kill -SEGV $$",)}, State.SIGNALLED, ""),
     "script-killed": (shell("script-killed", METRIC), {"setup": ("kill -KILL $$",)}, State.SIGNALLED, ""),
-    "no-partition": (
-        shell("no-partition", METRIC),
-        {"slurm": {"partition": "nosuch"}},
-        State.SUBMIT_REFUSED,
-        "invalid partition specified: nosuch",
-    ),
-    "no-account": (
-        shell("no-account", METRIC),
-        {"slurm": {"account": "nosuch"}},
-        State.SUBMIT_REFUSED,
-        "Invalid account or account/partition",
-    ),
-    "too-many": (
-        shell("too-many", METRIC, nodes=99, launcher="srun"),
-        {},
-        State.NEVER_ADMISSIBLE,
-        "Node count|More processors",
-    ),
+    "no-partition": (shell("no-partition", METRIC), {"slurm": {"partition": "nosuch"}}, State.SUBMIT_REFUSED,
+     "invalid partition specified: nosuch"),
+    "no-account": (shell("no-account", METRIC), {"slurm": {"account": "nosuch"}}, State.SUBMIT_REFUSED,
+     "Invalid account or account/partition"),
+    "too-many": (shell("too-many", METRIC, nodes=99, launcher="srun"), {}, State.NEVER_ADMISSIBLE,
+     "Node count|More processors"),
     "no-qos": (shell("no-qos", METRIC), {"slurm": {"qos": "nosuch"}}, State.SUBMIT_REFUSED, "Invalid qos"),
-}
+}  # fmt: skip
 
 
 def test_every_way_to_end(runner: Runner, work: Path, slurm: Cluster) -> None:
@@ -345,26 +305,6 @@ def test_a_submission_without_an_answer_finds_its_job(
     assert [row.job_id for row in slurm.jobs() if row.name == spec.name] == [found[0].job_id]
 
 
-@NIGHTLY
-def test_a_job_waits_while_the_users_own_queue_is_full(
-    work: Path, slurm: Cluster, runner: Runner, tmp_path: Path
-) -> None:
-    """QOSMaxSubmitJobPerUserLimit: a place becomes free when a job ends."""
-    slurm.ask("sacctmgr", "-i", "modify", "qos", "short", "set", "MaxSubmitJobsPerUser=1")
-    try:
-        platform = cluster(work, slurm={"qos": "short"})
-        first = runner.add(shell("first", gated(tmp_path / "gate", "true")), platform)
-        second = runner.add(shell("second"), platform)
-        pumped(runner, lambda: "takes no more jobs for now" in second.status.reason, "it waits for a place")
-        assert (second.status.state, second.job_id) == (State.QUEUED, None)
-        assert "QOSMaxSubmitJobPerUserLimit" in second.status.reason
-        (tmp_path / "gate").touch()
-        finish(runner)
-        assert [job.status.state for job in (first, second)] == [State.SUCCEEDED] * 2
-    finally:
-        slurm.ask("sacctmgr", "-i", "modify", "qos", "short", "set", "MaxSubmitJobsPerUser=-1")
-
-
 # --- whose job it is -------------------------------------------------------------------------------------------------
 
 
@@ -411,19 +351,6 @@ def test_a_job_that_starts_too_late_refuses(work: Path, slurm: Cluster, runner: 
     finish(runner)
     assert job.status.state is State.START_DEADLINE
     assert "throughput" not in log_of(job)
-
-
-def test_another_session_finds_the_job(work: Path, slurm: Cluster, tmp_path: Path) -> None:
-    first = Runner(tmp_path / "runs", "r1")
-    job = first.add(shell("found", f"echo before; {gated(tmp_path / 'gate', 'echo after')}"), cluster(work))
-    begun(first, work, job)
-    second = Runner(tmp_path / "runs", "r1")
-    again = second.add(job.spec, cluster(work))
-    second.pump()
-    (tmp_path / "gate").touch()
-    finish(second)
-    assert (again.job_id, again.status.state) == (job.job_id, State.SUCCEEDED)
-    assert log_of(again) == "before\nafter\n"
 
 
 def test_cancel_is_verified(work: Path, slurm: Cluster, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

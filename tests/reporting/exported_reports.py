@@ -10,7 +10,8 @@ from reporting.history.nights import NOON
 from reporting.references.answers import Note, References
 from reporting.report.build import build
 from reporting.report.data import NodeReport, ReportData
-from tests.reporting.gate_nights import AUTHOR, METRIC, night, nights, run
+from tests.reporting.campaigns import parts
+from tests.reporting.gate_nights import AUTHOR, METRIC, failed, night, nights, run
 
 SLOWER = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
 FAILED = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
@@ -22,17 +23,16 @@ def report() -> ReportData:
     """Forty nights: one test is slower since night 34, one fails since 38, one is calm, and one never had a number."""
     before, since = _provenance("570.124"), _provenance("580.65")
     red = {METRIC: {"kind": "slower", "red": True}}
-    jobs = nights(34, 100.0, provenance=before, beside=_parts(50.0), layout="1x4gpu")
-    jobs += nights(6, 90.0, 34, provenance=since, beside=_parts(56.0), verdicts=red, layout="1x4gpu")
+    jobs = nights(34, 100.0, provenance=before, beside=parts(2, 1, 50, 0.1), layout="1x4gpu")
+    jobs += nights(6, 90.0, 34, provenance=since, beside=parts(2, 1, 56, 0.1), verdicts=red, layout="1x4gpu")
     jobs += nights(38, 100.0, test=FAILED, hour=23.0, provenance=before)
-    without = {"metrics": {}, "sane": False, "outcome": Outcome.FAILED, "verdicts": {}}
-    jobs += [run(number, 1.0, test=FAILED, hour=23.0, **without) for number in (38, 39)]
+    jobs += [failed(number, test=FAILED, hour=23.0) for number in (38, 39)]
     there = {"platform": "archer2", "provenance": {"nodes": "a1"}}
     for number in range(40):
         latency = Metric(2.5 + (number % 5) / 100, "us", "lower")
         ok = {"latency": {"kind": "ok", "red": False}}
         jobs.append(run(number, 1.0, test=LATENCY, metrics={"latency": latency}, verdicts=ok, **there))
-    jobs.append(run(39, 1.0, test=NEVER, **{**without, "outcome": Outcome.ERROR, "platform": "archer2"}))
+    jobs.append(failed(39, test=NEVER, outcome=Outcome.ERROR, platform="archer2"))
     jobs.sort(key=lambda job: job.time_s)
     noted = References(notes=[Note("eidf_a100", night(33), 'driver "580"\nby the vendor', AUTHOR)])
     now = datetime.datetime.fromtimestamp(jobs[-1].time_s + 6 * 3600).astimezone()
@@ -44,11 +44,6 @@ def report() -> ReportData:
 
 def _provenance(driver: str) -> dict[str, str]:
     return {"driver": driver, "nodes": "n01", "device": "A100-SXM4-80GB"}
-
-
-def _parts(step: float) -> dict[str, Metric]:
-    values = {"wait_ms": 2.0, "h2d_ms": 1.0, "step_ms": step, "other_ms": 0.1}
-    return {name: Metric(value, "ms", "lower") for name, value in values.items()}
 
 
 def _node(name: str, standing: str, deviation: float | None) -> NodeReport:

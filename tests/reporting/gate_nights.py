@@ -13,7 +13,7 @@ from reporting.gate.verdict import Kind, Verdict
 from reporting.history.comparability import comparability
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import NOON
-from reporting.references.answers import Author, References
+from reporting.references.answers import Acceptance, Author, References
 
 TEST = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
 METRIC = "effective_throughput"
@@ -22,6 +22,19 @@ FIELDS = {"benchmark": "resnet50", "layout": "1x4gpu", "device": "A100-SXM4-80GB
 AUTHOR = Author("ada", datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC))
 PLUS_MINUS_ONE = [0.0, 1.0, -1.0, 0.5, -0.5]
 """Percent, five nights; the median is 0, and so is the autocorrelation."""
+
+
+def failed(number: int, **changes: Any) -> Envelope:
+    """A job of a night that has no numbers."""
+    values = {"metrics": {}, "sane": False, "outcome": Outcome.FAILED, "verdicts": {}, **changes}
+    return run(number, 1.0, **values)
+
+
+def accepted(since: datetime.date, level: float = 90.0, **changes: Any) -> Acceptance:
+    """Five runs at a level have taken the place of a pin of 100."""
+    values: dict[str, Any] = {"error": 0.006, "scale": 0.012, "runs": ("a",) * 5, "anchor": 100.0}
+    values |= {"comparability": comparability(FIELDS), "reason": "ok", "author": AUTHOR}
+    return Acceptance(TEST, METRIC, "samples/s", "higher", since=since, level=level, **{**values, **changes})
 
 
 def night(number: int) -> datetime.date:

@@ -141,9 +141,8 @@ def tests_of(machine: SimulatedPlatform) -> list[Test]:
 
 def _test(machine: SimulatedPlatform, benchmark: str, case: str) -> Test:
     if benchmark not in machine.rates:  # a test of the site's own, without steps
-        return Test(
-            machine, benchmark, case, f"site/test_{benchmark}.py::test_{benchmark}[{machine.name}-{machine.layout}]"
-        )
+        name = f"site/test_{benchmark}.py::test_{benchmark}[{machine.name}-{machine.layout}]"
+        return Test(machine, benchmark, case, name)
     rate, fraction = machine.rates[benchmark]
     batch = GBS32_BATCH
     if case == "tuned":
@@ -558,16 +557,7 @@ class PlatformYear:
     def _keep(self, answer: Any) -> None:
         """Write an answer; it counts from the next session on."""
         store.append(self._folder, answer)
-        kept = self._references
-        match answer:
-            case Note():
-                self._references = replace(kept, notes=[*kept.notes, answer])
-            case Pause():
-                self._references = replace(kept, pauses=[*kept.pauses, answer])
-            case Acknowledgement():
-                self._references = replace(kept, acknowledgements=[*kept.acknowledgements, answer])
-            case _:
-                self._references = replace(kept, acceptances=[*kept.acceptances, answer])
+        self._references = store.load(self._folder)
 
     def _run_id(self, began: datetime.datetime) -> str:
         return f"{began:%Y%m%d-%H%M%S}-{self._chance.randrange(1 << 16):04x}"
@@ -602,7 +592,6 @@ def truth_of(calendar: Calendar, machines: Sequence[SimulatedPlatform]) -> dict[
                 {
                     "name": event.name,
                     "platform": event.platform,
-                    "effect": event.effect,
                     "condition": event.condition,
                     "since": calendar.night(event.first).isoformat(),
                     "until": last,

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import random
-import re
-import statistics
 from dataclasses import replace
 
 import pytest
@@ -50,7 +46,6 @@ def test_an_answer_without_a_split_says_why() -> None:
         runs = block_of(number, throughput(100 + number % 2), throughput(95))
         blocks[number] = [replace(one, no_split="its own nodes feed it") for one in runs]
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert found.is_decided
     assert found.sentence.endswith("; where in a step is not known (its own nodes feed it)")
 
@@ -58,7 +53,6 @@ def test_an_answer_without_a_split_says_why() -> None:
 def test_throughput_is_compared_before_other_metrics() -> None:
     blocks = {number: block_of(number, throughput(100), throughput(95)) for number in (1, 2, 3, 4)}
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert found.metric == "effective_throughput"
     assert found.judgement.decision is ArmsAnswer.WORSE
     assert found.sentence.startswith("new against old: -5.0 % [")
@@ -69,40 +63,9 @@ def test_throughput_is_compared_before_other_metrics() -> None:
     )
 
 
-def test_the_verdict_can_be_computed_from_what_is_printed() -> None:
-    chance = random.Random(4)
-    blocks = {}
-    for number in range(1, 9):
-        old, new = ([throughput(level * math.exp(chance.gauss(0, 0.01))) for _ in range(2)] for level in (100, 97))
-        runs = [("old", old[0]), ("new", new[0]), ("new", new[1]), ("old", old[1])]
-        blocks[number] = [run(arm, number, metrics) for arm, metrics in runs]
-    found = compare_arms(ARMS, blocks)
-    assert found is not None
-    values_line, repeats_line, verdict_line = found.numbers
-    values = [float(text) for text in re.findall(r"\d: (\S+?)(?:,|$)", values_line)]
-    repeats = [float(text) for text in re.findall(r"[+-][\d.]+", repeats_line)]
-    assert (len(values), len(repeats)) == (8, 16)
-
-    centre = statistics.median(values)
-    most = 3 * 1.4826 * statistics.median([abs(value - centre) for value in values] + [abs(each) for each in repeats])
-    values = [min(max(value, centre - most), centre + most) for value in values]
-    mean = statistics.fmean(values)
-    squares = [(value - mean) ** 2 for value in values]
-    together = (sum(squares) + sum(min(abs(each), most) ** 2 for each in repeats)) / (3 * 8 - 1)
-    noise = math.sqrt(max(together, sum(squares) / 7))
-    error = noise / math.sqrt(8)
-    mean_said, noise_said, error_said, errors_said, needed = re.findall(r"[+-]?\d+\.\d+", verdict_line)
-    assert mean == pytest.approx(float(mean_said), abs=0.01)
-    assert noise == pytest.approx(float(noise_said), abs=0.01)
-    assert error == pytest.approx(float(error_said), abs=0.01)
-    assert abs(mean) / error == pytest.approx(float(errors_said), abs=0.1)
-    assert (float(errors_said) > float(needed)) == found.is_decided
-
-
 def test_another_metric_is_named_and_lower_may_be_better() -> None:
     old, new = ({"latency": Metric(value, "us", "lower")} for value in (5.0, 5.5))
     found = compare_arms(ARMS, {number: block_of(number, old, new) for number in (1, 2, 3, 4)})
-    assert found is not None
     assert found.judgement.decision is ArmsAnswer.WORSE
     assert found.sentence.startswith("latency, new against old: -10.0 % [")
 
@@ -119,10 +82,8 @@ def test_many_nodes_are_counted() -> None:
         for number in range(1, 5)
     }
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert "4 blocks on n01, n11, n02, n12 and 4 more" in found.sentence
     unknown = compare_arms(ARMS, {1: block_of(1, throughput(1), throughput(1), nodes="")}, planned=1)
-    assert unknown is not None
     assert unknown.sentence == (
         "new against old: not decided: +0.0 %; 1 block on unknown nodes is too few to say how much it varies"
     )
@@ -137,8 +98,6 @@ def test_a_drift_of_the_input_from_block_to_block_does_not_hide_where_the_change
             run(arm, number, throughput(32000 / sum(sides[arm])), sides[arm]) for arm in ("old", "new", "new", "old")
         ]
     found = compare_arms(ARMS, blocks)
-    assert found is not None
-    assert found.split is not None
     assert found.split.sentence() == "all of it in the device step; input unchanged"
     assert found.numbers[3] == (
         "ms per step: wait 50.0 -> 50.0, h2d 1.0 -> 1.0, device step 100.0 -> 106.0, other 1.0 -> 1.0 = 152.0 -> 158.0"
@@ -151,6 +110,5 @@ def test_only_throughput_has_parts_whose_absence_is_explained() -> None:
         runs = block_of(number, {"triad": Metric(100 + number % 2, "GB/s")}, {"triad": Metric(95, "GB/s")})
         blocks[number] = [replace(one, no_split="its own nodes feed it") for one in runs]
     found = compare_arms(ARMS, blocks)
-    assert found is not None
     assert found.is_decided
     assert "where in a step" not in found.sentence

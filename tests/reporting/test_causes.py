@@ -6,19 +6,17 @@ import datetime
 
 import pytest
 
-from platforms.job import Metric
 from reporting.compare.causes import causes_of
 from reporting.history.envelope import Envelope
 from reporting.references.answers import Note
+from tests.reporting.campaigns import parts
 from tests.reporting.gate_nights import AUTHOR, run
 
 COMMIT = "4f2c958" + 33 * "0"
 
 
 def slowed(step_ms: float, **provenance: str) -> Envelope:
-    parts = {"wait_ms": 0.3, "h2d_ms": 1.0, "step_ms": step_ms, "other_ms": 0.1}
-    beside = {name: Metric(value, "ms", "lower") for name, value in parts.items()}
-    return run(0, 100.0, beside=beside, provenance=provenance)
+    return run(0, 100.0, beside=parts(0.3, 1.0, step_ms, 0.1), provenance=provenance)
 
 
 def test_where_it_is_and_what_changed() -> None:

@@ -13,14 +13,7 @@ from reporting.report.charts.bars import bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import dots, mark, polyline
 from reporting.report.charts.prose import number
-from reporting.report.charts.scales import (
-    NightScale,
-    exponent_of,
-    round_ticks,
-    scaled_unit,
-    tick_labels,
-    value_range,
-)
+from reporting.report.charts.scales import NightScale, exponent_of, round_ticks, scaled_unit, tick_labels, value_range
 from reporting.report.charts.spark import spark
 from reporting.report.charts.split_bars import split_bars
 from reporting.report.charts.trend import trend
@@ -215,15 +208,6 @@ def test_few_runs_are_all_within_the_range_also_those_in_doubt():
     one = series([point(1, 6.9, doubts=("not alone",)), point(0, 1.14, doubts=("not alone",))])
     assert runs_beyond(one, night(0)) == []
     assert not with_class(drawn(one), "beyond")
-
-
-def test_long_and_red_histories_stay_small():
-    long = [dataclasses.replace(run, night=run.night) for run in points(1095) for _twice in range(2)]
-    assert len(drawn(series(long))) < 22_000
-    red = [dataclasses.replace(run, condition=Condition.SLOWER) for run in points(365)]
-    assert len(drawn(series(red))) < 8_000
-    assert len(drawn(series(points(365), pin=100.0, limit=0.03))) < 8_000
-    assert len(spark(series(points(365), pin=100.0))) < 1_500
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from reporting.history.writer import HistoryWriter
 from reporting.report.comment import INCIDENTS, ROWS, comment, escaped
 from reporting.report.data import SCHEMA, Condition, Incident, ReportData, TestReport
 from tests.reporting.report_series import point, points, report_of, series
-from tests.reporting.test_answers_commands import nights, slid
+from tests.reporting.test_answers_commands import slid
 
 LINKS = {"report": "https://pages.example.org/report.html", "pipeline": "https://gitlab.example.org/-/pipelines/11"}
 SLOW = report_of(
@@ -85,6 +83,12 @@ def test_what_is_not_urgent_or_too_much_is_folded() -> None:
     assert "<summary>1 part of the history cannot be read</summary>" in body
 
 
+def test_a_site_where_all_is_right_has_a_green_line() -> None:
+    body = comment(report(report_of(series(points(30))), headline="No test is slower", incidents=()), {})
+    assert body.startswith("### 🟢 No test is slower\n")
+    assert "🔴" not in body
+
+
 def test_a_test_without_numbers_has_none_and_no_change() -> None:
     failed = report_of(series([point(0, None)], condition=Condition.FAILED), condition=Condition.FAILED)
     body = comment(report(failed), {})
@@ -137,13 +141,3 @@ def test_it_can_be_printed_and_written(
     assert printed.splitlines()[:2] == path.read_text().splitlines()[:2]
     assert "1 of 1 tests is slower" in printed
     assert "[evidence](<https://gitlab.example.org/-/jobs/12/artifacts/browse>)" in printed
-
-
-def test_a_history_that_is_all_right_is_said_so(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    writer = HistoryWriter(tmp_path / "history")
-    for each in nights(30, 100.0, datetime.datetime.now().astimezone().date() - datetime.timedelta(days=1)):
-        writer.write(each, None)
-    assert main(["comment", f"--site={tmp_path}", "--print"]) == 0
-    body = capsysbinary.readouterr().out.decode()
-    assert "### 🟢 No test is slower" in body
-    assert json.dumps("🔴") not in body

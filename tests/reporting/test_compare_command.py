@@ -17,6 +17,8 @@ from reporting.references.answers import Author, Note
 from tests.reporting.campaigns import TEST, campaign, parts, session, site_with
 from tests.reporting.gate_nights import FIELDS, METRIC, run
 
+Capture = pytest.CaptureFixture[str]
+
 OLD = {"driver": "570.124", "commit": "abc1234def0"}
 NEW = {"driver": "580.65", "commit": "abc1234def0"}
 BEFORE = [100.0, 100.6, 99.5]
@@ -40,9 +42,7 @@ def compare(site: Path, *words: str) -> int:
     return main(["compare", f"--site={site}", *words])
 
 
-def test_one_sentence_says_change_interval_split_and_what_changed(
-    upgraded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_sentence_says_change_interval_split_and_what_changed(upgraded: Path, capsys: Capture) -> None:
     assert compare(upgraded, "before", "after") == 1
     first = capsys.readouterr().out.splitlines()[0]
     assert first == (
@@ -51,7 +51,7 @@ def test_one_sentence_says_change_interval_split_and_what_changed(
     )
 
 
-def test_the_printed_numbers_give_the_interval_by_hand(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_numbers_give_the_interval_by_hand(upgraded: Path, capsys: Capture) -> None:
     compare(upgraded, "before", "after")
     out = capsys.readouterr().out
     assert "before        100.03 samples/s, the geometric mean of 3 sessions" in out
@@ -62,7 +62,7 @@ def test_the_printed_numbers_give_the_interval_by_hand(upgraded: Path, capsys: p
     assert "device step 96.0 -> 100.0" in out
 
 
-def test_the_other_direction_is_faster_and_ends_with_0(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_other_direction_is_faster_and_ends_with_0(upgraded: Path, capsys: Capture) -> None:
     assert compare(upgraded, "after", "before") == 0
     assert "+4.3 % [+3.1, +5.5]" in capsys.readouterr().out
 
@@ -77,16 +77,14 @@ def test_the_other_direction_is_faster_and_ends_with_0(upgraded: Path, capsys: p
         ("label=before,nodes=n01..n04", "nodes=n[01-03],n04,label=after"),
     ],
 )
-def test_a_selection_has_conditions(
-    upgraded: Path, before: str, after: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_selection_has_conditions(upgraded: Path, before: str, after: str, capsys: Capture) -> None:
     assert compare(upgraded, before, after) == 1
     out = capsys.readouterr().out
     assert "-4.1 % [-5.2, -3.0]" in out
     assert f"before: {before} (12 jobs of 3 sessions, 2026-10-02 to 2026-10-04)" in out
 
 
-def test_a_single_night_is_a_selection(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_night_is_a_selection(upgraded: Path, capsys: Capture) -> None:
     assert compare(upgraded, "date=2026-10-02", "date=2026-10-06") == 0
     assert "before: date=2026-10-02 (4 jobs of 1 session, 2026-10-02)" in capsys.readouterr().out
 
@@ -100,9 +98,7 @@ def with_drivers(folder: Path, *drivers: str) -> Path:
     return site_with(folder, runs)
 
 
-def test_the_beginning_of_a_version_means_all_versions_that_begin_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_beginning_of_a_version_means_all_versions_that_begin_so(tmp_path: Path, capsys: Capture) -> None:
     site = with_drivers(tmp_path / "centre", "570.124.06", "570.124.09", "570.1240", "580.65.06")
     assert compare(site, "driver=570.124", "driver=580") == 0
     out = capsys.readouterr().out
@@ -114,7 +110,7 @@ def test_the_beginning_of_a_version_means_all_versions_that_begin_so(
     )
 
 
-def test_one_session_a_side_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_session_a_side_has_no_verdict(tmp_path: Path, capsys: Capture) -> None:
     site = site_with(tmp_path, [*session(0, [100, 101, 99], "before"), *session(1, [90, 91, 89], "after")])
     assert compare(site, "before", "after") == 0
     out = capsys.readouterr().out
@@ -123,15 +119,13 @@ def test_one_session_a_side_has_no_verdict(tmp_path: Path, capsys: pytest.Captur
     assert compare(site, "run=night-000", "after") == 0
 
 
-def test_one_session_on_one_side_has_no_verdict_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_session_on_one_side_has_no_verdict_either(tmp_path: Path, capsys: Capture) -> None:
     site = site_with(tmp_path, [*campaign("before", BEFORE, 0), *session(5, [90, 91, 89], "after")])
     assert compare(site, "before", "after") == 0
     assert "no verdict: one session after cannot tell the change from the day" in capsys.readouterr().out
 
 
-def test_sides_of_the_same_sessions_are_compared_within_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sides_of_the_same_sessions_are_compared_within_them(tmp_path: Path, capsys: Capture) -> None:
     runs = []
     for number, day in enumerate([1.0, 1.05, 0.94]):
         runs += session(number, [100 * day, 95 * day * (1 + number / 1000)])
@@ -142,20 +136,20 @@ def test_sides_of_the_same_sessions_are_compared_within_them(
     assert "the change within each of 3 sessions, in %: -5.00, -4.91, -4.81\n" in out
 
 
-def test_of_many_sessions_the_first_ones_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_many_sessions_the_first_ones_are_shown(tmp_path: Path, capsys: Capture) -> None:
     runs = [one for number in range(25) for one in session(number, [100, 95 * (1 + number / 10_000)])]
     assert compare(site_with(tmp_path, runs), "node=n01", "node=n02") == 1
     out = capsys.readouterr().out
     assert out.count("and 5 more\n") == 3
 
 
-def test_both_sides_of_one_session_have_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_sides_of_one_session_have_no_verdict(tmp_path: Path, capsys: Capture) -> None:
     site = site_with(tmp_path, session(0, [100, 95]))
     assert compare(site, "node=n01", "node=n02") == 0
     assert "no verdict: both sides are of one session" in capsys.readouterr().out
 
 
-def test_what_is_not_comparable_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_comparable_is_said(tmp_path: Path, capsys: Capture) -> None:
     mixed = {**FIELDS, "data_from": "mixed"}
     before = campaign("before", BEFORE, 0)
     after = [*campaign("after", AFTER, 4), *session(8, [50.0], "after", fields=mixed)]
@@ -179,15 +173,13 @@ def test_what_is_not_comparable_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert "data came from storage, is mixed" in printed.err
 
 
-def test_a_test_that_ran_on_one_side_alone_is_named(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_that_ran_on_one_side_alone_is_named(upgraded: Path, capsys: Capture) -> None:
     site_with(upgraded, session(0, [1.0], "before", test="test_new.py::test_new[a100-1x1gpu]"))
     compare(upgraded, "before", "after")
     assert "test_new.py::test_new[a100-1x1gpu]: not compared: it ran only before" in capsys.readouterr().out
 
 
-def test_two_tests_with_the_same_short_name_are_named_by_their_ids(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_tests_with_the_same_short_name_are_named_by_their_ids(tmp_path: Path, capsys: Capture) -> None:
     runs = []
     for test in ("one/test_it.py::test_it[a100-1x1gpu]", "two/test_it.py::test_it[a100-1x1gpu]"):
         runs += campaign("before", BEFORE, 0, test=test, benchmark=None)
@@ -198,9 +190,7 @@ def test_two_tests_with_the_same_short_name_are_named_by_their_ids(
     assert second.startswith("two/test_it.py::test_it[a100-1x1gpu]: -4.1 %")
 
 
-def test_a_metric_that_is_better_when_it_is_lower_is_called_slower(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_metric_that_is_better_when_it_is_lower_is_called_slower(tmp_path: Path, capsys: Capture) -> None:
     both = [
         *campaign("before", [10.0, 10.1, 9.9], 0, better="lower", unit="s"),
         *campaign("after", [11.0, 11.1, 10.9], 4, better="lower", unit="s"),
@@ -215,7 +205,7 @@ def test_a_metric_that_is_better_when_it_is_lower_is_called_slower(
     assert row["low_fraction"] < row["change_fraction"] < row["high_fraction"] < 0
 
 
-def test_a_test_with_several_metrics_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_with_several_metrics_names_them(tmp_path: Path, capsys: Capture) -> None:
     metrics = {"copy": Metric(700.0, "GB/s"), "triad": Metric(800.0, "GB/s"), "zero": Metric(0.0, "")}
     runs = [*campaign("before", BEFORE, 0, metrics=metrics), *campaign("after", AFTER, 4, metrics=metrics)]
     assert compare(site_with(tmp_path, runs), "before", "after") == 0
@@ -224,14 +214,14 @@ def test_a_test_with_several_metrics_names_them(tmp_path: Path, capsys: pytest.C
     assert "zero is not compared: a value is not above 0" in out
 
 
-def test_only_the_jobs_that_tests_asked_for_count(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_jobs_that_tests_asked_for_count(upgraded: Path, capsys: Capture) -> None:
     repeat = run(12, 10.0, test=TEST, platform="a100", trial=Trial(Role.CONFIRM, label="after", repeat=1))
     site_with(upgraded, [repeat])
     compare(upgraded, "before", "after")
     assert "after: after (12 jobs of 3 sessions" in capsys.readouterr().out
 
 
-def test_notes_from_between_are_said(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_from_between_are_said(upgraded: Path, capsys: Capture) -> None:
     author = Author("ada", datetime.datetime(2026, 10, 6, 9, 0, tzinfo=datetime.UTC))
     for day, text in ((5, "new pumps"), (20, "a fire drill")):
         store.append(upgraded, Note("a100", datetime.date(2026, 10, day), text, author))
@@ -241,7 +231,7 @@ def test_notes_from_between_are_said(upgraded: Path, capsys: pytest.CaptureFixtu
     assert "fire" not in out
 
 
-def test_what_changed_in_some_of_the_runs_is_said(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_changed_in_some_of_the_runs_is_said(upgraded: Path, capsys: Capture) -> None:
     site_with(upgraded, campaign("after", [96.0], 9, provenance={**OLD, "nodes": "n05"}, beside=parts(2, 1, 100)))
     compare(upgraded, "before", "after")
     out = capsys.readouterr().out
@@ -258,7 +248,7 @@ def test_no_line_is_longer_than_the_terminal(upgraded: Path, monkeypatch: pytest
     assert "\n    input unchanged; changed: driver 570.124 -> 580.65\n" in terminal.getvalue()
 
 
-def test_json_has_all_digits(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_all_digits(upgraded: Path, capsys: Capture) -> None:
     compare(upgraded, "before", "after", "--format=json")
     (content,) = json.loads(capsys.readouterr().out)["rows"]
     assert content["metric"] == METRIC
@@ -270,7 +260,7 @@ def test_json_has_all_digits(upgraded: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("words", [("--format", "csv"), ("--format", "markdown"), ("-o", "x.txt")])
 def test_shapes_that_are_gone_are_answered_with_those_that_remain(
-    upgraded: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    upgraded: Path, words: tuple[str, ...], capsys: Capture
 ) -> None:
     assert compare(upgraded, "before", "after", *words) == 2
     assert f"`python -m reporting compare {words[0]}" in capsys.readouterr().err
@@ -296,7 +286,7 @@ def test_shapes_that_are_gone_are_answered_with_those_that_remain(
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(
-    upgraded: Path, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    upgraded: Path, words: tuple[str, ...], message: str, capsys: Capture
 ) -> None:
     assert compare(upgraded, *words) == 2
     printed = capsys.readouterr()
@@ -304,7 +294,7 @@ def test_bad_input_is_refused_in_a_sentence(
     assert message in printed.err
 
 
-def test_labelled_runs_have_no_pin_and_no_table_of_nights(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labelled_runs_have_no_pin_and_no_table_of_nights(upgraded: Path, capsys: Capture) -> None:
     assert main(["show", f"--site={upgraded}", "deepcam"]) == 2
     assert "`python -m reporting compare LABEL LABEL`" in capsys.readouterr().err
     site_with(upgraded, session(8, [95.0, 97.0]))

@@ -13,9 +13,9 @@ from platforms.job import Outcome
 from reporting.__main__ import main
 from reporting.history.endings import LONGEST_REASON, TEST_FAILED, Ending, endings_in
 from reporting.history.writer import HistoryWriter
-from tests.reporting.gate_nights import nights, run
+from tests.reporting.gate_nights import failed, nights
 
-FAILED = run(30, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={}, provenance={"nodes": "n07"})
+FAILED = failed(30, provenance={"nodes": "n07"})
 
 
 def test_a_test_that_has_not_ended_has_not_failed(tmp_path: Path) -> None:
@@ -50,7 +50,6 @@ def test_the_state_and_the_first_problem_else_the_reason(tmp_path: Path, run_jso
 
 def test_a_run_json_that_is_gone_is_a_problem_of_the_history(tmp_path: Path) -> None:
     written = HistoryWriter(tmp_path).write(FAILED, {"state": "node lost"})
-    assert written.run is not None
     (tmp_path / written.run.file).unlink()
     problems: list[str] = []
     assert endings_in(tmp_path, problems)(written) == Ending("failed")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,11 +47,6 @@ def test_a_prom_file_that_other_users_can_read_takes_the_place_of_the_old_one(si
     assert workloads_in(file) == {"resnet50", "deepcam"}
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert {path.name for path in tmp_path.iterdir()} == {"centre", "bench.prom"}
-
-
-def test_words_choose_tests(site: Path, tmp_path: Path) -> None:
-    assert export(site, "prometheus", "deepcam", "-o", tmp_path / "bench.prom") == 0
-    assert workloads_in(tmp_path / "bench.prom") == {"deepcam"}
 
 
 def test_a_history_that_holds_nothing_leaves_the_old_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,16 +105,3 @@ def test_the_page_has_every_metric_and_every_alert() -> None:
     assert sorted(NAMES - named) == []
     alerts = re.findall(r"alert: (\w+)", alerts_file().read_text())
     assert [alert for alert in alerts if f"`{alert}`" not in text] == []
-
-
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="Rscript is not installed (apt-get install r-base-core)")
-def test_the_r_of_the_page_reads_the_csv(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(site)
-    assert main(["table", f"--site={site}", "--all", "--format=csv", "-o", "runs.csv"]) == 0
-    (snippet,) = re.findall(r"```r\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (site / "snippet.R").write_text(snippet)
-    said = subprocess.run(["Rscript", "snippet.R"], check=True, capture_output=True, text=True).stdout
-    assert [line.split()[1:] for line in said.splitlines()[1:]] == [
-        ["a100", "deepcam", "effective_throughput", "100"],
-        ["a100", "resnet50", "effective_throughput", "400"],
-    ]

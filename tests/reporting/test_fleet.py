@@ -195,21 +195,10 @@ def test_nodes_without_runs_are_known_and_names_are_in_their_natural_order():
 
 def record(name: str, *changes: float, day: float = 1.0, scale: float = 0.01) -> NodeRecord:
     """A node whose runs differ from the others' by these changes; the last of them starts on a day."""
-    runs = [
-        NodeRun(
-            name,
-            "test",
-            "resnet50",
-            "run",
-            "1",
-            Role.VISIT,
-            night(0),
-            day * 86400 - len(changes) + place,
-            change,
-            scale,
-        )
-        for place, change in enumerate(changes)
-    ]
+    runs = []
+    for place, change in enumerate(changes):
+        started_s = day * 86400 - len(changes) + place
+        runs.append(NodeRun(name, "test", "resnet50", "run", "1", Role.VISIT, night(0), started_s, change, scale))
     return NodeRecord(name, tuple(runs))
 
 

@@ -18,15 +18,15 @@ import pytest
 from platforms.job import Metric, Role, Trial
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind
-from reporting.history.comparability import comparability
 from reporting.history.nights import NOON
-from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, References
+from reporting.references.answers import Acknowledgement, Author, Note, References
 from tests.reporting.gate_nights import (
     AUTHOR,
     FIELDS,
     METRIC,
     PLUS_MINUS_ONE,
     TEST,
+    accepted,
     night,
     nights,
     replay,
@@ -42,24 +42,8 @@ def acknowledged(change, until):
     return References(acknowledgements=[Acknowledgement(TEST, METRIC, "https://tickets/7", until, change, AUTHOR)])
 
 
-def accepted(level, since, fields=FIELDS, **changes):
-    runs = tuple(f"run-{number}" for number in range(5))
-    answer = Acceptance(
-        TEST,
-        METRIC,
-        "samples/s",
-        "higher",
-        comparability(fields),
-        since,
-        level,
-        0.003,
-        SCALE,
-        runs,
-        100.0,
-        "ok",
-        AUTHOR,
-    )
-    return References(acceptances=[dataclasses.replace(answer, **changes)])
+def at_level(level, since):
+    return References(acceptances=[accepted(since, level, error=0.003, scale=SCALE)])
 
 
 def in_doubt(number, value):
@@ -90,12 +74,6 @@ def test_while_it_learns_a_series_sees_ten_percent_over_five_runs(runs, value, r
         assert verdict.change == pytest.approx(-0.11)
 
 
-def test_a_coarse_step_is_part_of_no_pin():
-    verdicts = replay([*nights(10), run(10, 60.0), *nights(11, first=11)])
-    assert verdicts[10].red
-    assert [verdict.short for verdict in verdicts[19:]] == ["learning 19 of 20", "learning 20 of 20", "ok"]
-
-
 def test_a_run_in_doubt_clears_no_coarse_step():
     past = [*nights(10), run(10, 60.0, verdicts={METRIC: {"kind": "slower", "red": True}})]
     verdict = verdict_on(in_doubt(11, 100.0), past)
@@ -111,12 +89,6 @@ def test_runs_in_doubt_are_not_counted():
     verdict = verdict_on(in_doubt(7, 100.0), nights(7))
     assert verdict.short == "learning 7 of 20"
     assert "This run is in doubt (crowded): it fills no pin and clears no red." in verdict.text
-
-
-def test_a_verdict_has_a_pin_once_twenty_runs_are_there():
-    assert not verdict_on(run(19, 100.0), nights(19)).pinned
-    assert verdict_on(run(20, 100.0), nights(20)).pinned
-    assert verdict_on(run(20, 100.0), [], accepted(100.0, night(0))).pinned
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------
@@ -179,7 +151,7 @@ def test_a_metric_that_is_better_when_lower_is_red_above_its_pin():
 
 
 def test_a_small_lasting_loss_is_red_once_it_fills_the_window_and_until_it_is_gone():
-    verdicts = replay([*nights(30), *nights(30, level=98.0, first=30), *nights(9, first=60)])
+    verdicts = replay([*nights(30), *nights(30, level=98.0, first=30), *nights(6, first=60)])
     kinds = [verdict.kind for verdict in verdicts[30:]]
     assert kinds[:3] == [Kind.OK] * 3
     assert set(kinds[5:30]) == {Kind.DRIFTED}
@@ -224,17 +196,6 @@ def test_a_night_with_three_runs_narrows_the_limit():
     assert verdict_on(run(40, 100.0), thrice).limit == 0.01  # 3 x 1.2533 x .79 % x sqrt(1 / 19 + 1 / 20) is .96 %
 
 
-def test_twenty_six_nights_and_then_minus_six_percent_is_red_until_it_is_answered():
-    source = random.Random(5)
-    steady = [run(number, 100 + source.uniform(-1, 1)) for number in range(76)]
-    lost = [*steady[:26], *[run(number, one.metrics[METRIC].value * 0.94) for number, one in enumerate(steady)][26:]]
-    assert not any(verdict.red for verdict in replay(steady))
-    verdicts = replay(lost)
-    assert verdicts[26].kind is Kind.SUSPECT
-    assert all(verdict.red for verdict in verdicts[27:])
-    assert {verdict.since for verdict in verdicts[26:]} == {night(26)}
-
-
 def lasting(loss, seed, nights_of_loss=40, repaired=0):
     """120 calm nights with a deviation of 1.5 %, a loss, and nights at the old level."""
     source = random.Random(seed)
@@ -258,14 +219,6 @@ def test_a_lasting_loss_never_turns_green_by_itself(series):
         red += reds_after_the_first(found)
     assert len(red) > 20 * series
     assert sum(red) / len(red) > 0.95
-
-
-@pytest.mark.slow
-def test_a_repaired_loss_is_gone_within_six_nights():
-    runs = lasting(0.05, 3, nights_of_loss=30, repaired=12)
-    red = [verdict.red for verdict in replay(runs)]
-    assert all(red[130:150])
-    assert not any(red[156:])
 
 
 def test_the_runs_of_a_loss_never_are_noise():
@@ -299,7 +252,7 @@ def test_a_red_does_not_end_because_the_site_judges_more_tests_from_then_on():
     assert verdict_on(runs[60], runs[:60], many).kind is Kind.OK  # beyond no limit of such a site
     verdict = verdict_on(runs[60], stored, many)
     assert (verdict.kind, verdict.since) == (Kind.DRIFTED, night(40))
-    other = dataclasses.replace(accepted(98.3, night(40)), judged_tests=200)
+    other = dataclasses.replace(at_level(98.3, night(40)), judged_tests=200)
     assert verdict_on(runs[60], stored, other).kind is Kind.OK  # it was a loss from another level
 
 
@@ -348,12 +301,6 @@ def test_a_run_far_below_a_series_that_drifts_is_slower_since_the_drift_began():
 
 
 # --- doubts ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_run_in_doubt_is_judged():
-    verdict = verdict_on(in_doubt(26, 89.0), nights(26))
-    assert (verdict.kind, verdict.red) == (Kind.SLOWER, True)
-    assert "in doubt (crowded)" in verdict.text
 
 
 def test_a_run_in_doubt_clears_no_step():
@@ -497,7 +444,7 @@ def test_a_drift_beside_an_acknowledged_step_is_compared_with_its_own_limit():
 
 def test_an_accepted_level_is_the_pin_and_its_error_widens_the_limit():
     past = [*nights(30), *nights(7, level=90.0, first=30)]
-    verdict = verdict_on(run(37, 90.0), past, accepted(90.0, night(30)))
+    verdict = verdict_on(run(37, 90.0), past, at_level(90.0, night(30)))
     assert (verdict.kind, verdict.runs) == (Kind.OK, 5)
     error = math.hypot(1.2533 * SCALE / math.sqrt(7), 0.003)
     assert verdict.limit == pytest.approx(3 * error)
@@ -508,9 +455,9 @@ def test_an_accepted_level_is_the_pin_and_its_error_widens_the_limit():
 
 def test_a_run_before_the_first_night_of_an_acceptance_has_the_pin_of_its_own_time():
     past = nights(26)
-    later = accepted(90.0, night(30))
+    later = at_level(90.0, night(30))
     assert verdict_on(run(26, 90.0), past, later) == verdict_on(run(26, 90.0), past)
-    both = References(acceptances=[*accepted(95.0, night(20)).acceptances, *later.acceptances])
+    both = References(acceptances=[accepted(night(20), 95.0), *later.acceptances])
     assert "its pin of 95.00 (accepted by ada" in verdict_on(run(26, 80.0), past, both).text
 
 
@@ -595,23 +542,18 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
         Note("eidf_a100", night(2), "long ago", AUTHOR),
         Note("other", night(29), "elsewhere", AUTHOR),
     ]
-    references = References(notes=notes)
-    verdict = verdict_on(dressed(36, 89.0, "590.11", 0.74), past, references, options="--site=centre")
-    assert verdict.text.splitlines()[1:12] == [
-        "-11.0 %, changed: driver 580.82 -> 590.11",
+    verdict = verdict_on(dressed(36, 89.0, "590.11", 0.74), past, References(notes=notes), options="--site=centre")
+    assert verdict.text.splitlines()[2:8] == [
         "What changed at that time:",
         "  driver: 580.82 -> 590.11 (first in the night of 2026-11-01)",
         "Note of 2026-10-31 on eidf_a100: firmware 4.2 (ada)",
         "Where it is (medians before and since):",
         "  compute throughput 120.0 -> 120.0 samples/s (+0.0 %)",
         "  compute fraction 0.8300 -> 0.7400 (-10.8 %)",
-        "If the new level is right from now on:",
-        f"  python -m reporting accept '{TEST}' --since 2026-11-01 --reason 'WHY' --site=centre",
-        "If it is wrong and will be mended:",
-        f"  python -m reporting ack '{TEST}' --ticket URL --until 2026-11-21 --site=centre",
     ]
     (command,) = [line for line in verdict.text.splitlines() if " accept " in line]
-    assert shlex.split(command)[4] == TEST
+    words = ["--since", "2026-11-01", "--reason", "WHY", "--site=centre"]
+    assert shlex.split(command)[4:] == [TEST, *words]
 
 
 def test_a_change_of_provenance_a_night_after_the_estimated_one_is_found():

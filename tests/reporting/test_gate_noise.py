@@ -18,5 +18,4 @@ def test_a_run_that_a_node_or_an_outlier_has_moved_shows_no_noise(kind: Kind) ->
     runs[25] = run(25, 98.0, verdicts={METRIC: {"kind": kind, "red": False}})
     series = series_of(METRIC, runs[0], runs, NOON)
     pin = pin_of(series, None)
-    assert pin is not None
     assert course_of(series, pin, Strictness()).noise.runs == 33 - 1  # seven of the forty are the window

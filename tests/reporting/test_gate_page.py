@@ -7,6 +7,7 @@ from pathlib import Path
 
 from platforms.job import Metric
 from reporting.references.answers import Note, References
+from tests.reporting.campaigns import parts
 from tests.reporting.gate_nights import AUTHOR, METRIC, night, nights, verdict_on
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/gate.md"
@@ -26,11 +27,10 @@ def dressed(runs, driver, fraction):
 def beside(throughput, fraction):
     """What stands beside a run of 32 samples a step, of which the copy takes 1.2 ms."""
     step_ms = 1000 * BATCH / throughput
-    parts = {"wait_ms": step_ms * (1 - fraction) - 1.2, "h2d_ms": 1.2, "step_ms": step_ms * fraction, "other_ms": 0.0}
     return {
         "compute_throughput": Metric(throughput / fraction, "samples/s"),
         "compute_fraction": Metric(fraction, ""),
-        **{name: Metric(value, "ms", "lower") for name, value in parts.items()},
+        **parts(step_ms * (1 - fraction) - 1.2, 1.2, step_ms * fraction, 0.0),
     }
 
 

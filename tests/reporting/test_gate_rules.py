@@ -60,11 +60,3 @@ def test_a_repeated_series_goes_on_as_the_series_does():
         red_twice, step_twice = twice.judge(np.repeat(values[:, night] * 0.97, 2))
         assert red_twice.tolist() == np.repeat(red, 2).tolist()
         assert step_twice.tolist() == np.repeat(step, 2).tolist()
-
-
-def test_the_other_rules_are_what_they_are_called():
-    values = np.full((1, 22), 100.0)
-    values[0, 20:] = [94.0, 89.0]
-    assert gate_rules.reframe(values)[0, 20:].tolist() == [False, True]
-    assert gate_rules.last_saved(values)[0, 20:].tolist() == [True, True]
-    assert gate_rules.first_saved(values)[0, 20:].tolist() == [True, True]

@@ -14,8 +14,7 @@ from reporting.gate.course import course_of
 from reporting.gate.estimates import Strictness
 from reporting.gate.series import learned, pin_of, series_of
 from reporting.history.nights import NOON
-from reporting.references.answers import Acceptance
-from tests.reporting.gate_nights import AUTHOR, METRIC, TEST, night, nights, run
+from tests.reporting.gate_nights import METRIC, accepted, night, nights, run
 
 
 def series(runs, night_ends=NOON):
@@ -24,26 +23,6 @@ def series(runs, night_ends=NOON):
 
 def values(found):
     return [one.value for one in found.runs]
-
-
-def accepted(since, level=90.0, **changes):
-    answer = Acceptance(
-        test=TEST,
-        metric=METRIC,
-        unit="samples/s",
-        better="higher",
-        comparability=run(0, 1.0).comparability,
-        since=since,
-        level=level,
-        error=0.006,
-        scale=0.012,
-        runs=tuple("abcde"),
-        anchor=100.0,
-        reason="driver 590",
-        author=AUTHOR,
-        autocorrelation=0.2,
-    )
-    return dataclasses.replace(answer, **changes)
 
 
 def test_only_sane_measuring_runs_of_the_same_test_and_fields_belong():
@@ -95,7 +74,6 @@ def test_the_pin_is_the_median_of_the_first_twenty_eligible_runs():
     assert pin_of(series(runs), None) is None
     assert len(learned(series(runs))) == 18
     pin = pin_of(series([*runs, run(20, 100.0), run(21, 100.0), run(22, 50.0)]), None)
-    assert pin is not None
     assert (pin.level, pin.first, pin.last, pin.runs) == (100.0, night(0), night(21), 20)
 
 
@@ -103,7 +81,6 @@ def test_a_red_run_fills_no_pin():
     runs = nights(21)
     runs[7] = dataclasses.replace(runs[7], verdicts={METRIC: {"kind": "slower", "red": True}})
     pin = pin_of(series(runs), None)
-    assert pin is not None
     assert pin.last == night(20)
 
 
@@ -119,7 +96,6 @@ def test_the_noise_is_that_of_the_runs_before_the_window_without_those_of_a_loss
         runs[red] = run(red, 60.0)
     found = series(runs)
     pin = pin_of(found, None)
-    assert pin is not None
     noise = course_of(found, pin, Strictness()).noise
     assert noise.runs == 33 - 10  # from the first slow night to the one in which seven are back at the level
     assert noise.deviation == pytest.approx(1.4826 * 0.005)  # changes of 0, 1, -1, .5 and -.5 per cent
@@ -128,15 +104,13 @@ def test_the_noise_is_that_of_the_runs_before_the_window_without_those_of_a_loss
 def test_the_noise_has_at_least_the_twenty_runs_of_the_pin():
     found = series(nights(24))
     pin = pin_of(found, None)
-    assert pin is not None
     assert course_of(found, pin, Strictness()).noise.runs == 20
 
 
 def test_after_an_acceptance_the_old_noise_is_kept_until_there_are_twenty_runs_before_the_window():
-    answer = accepted(night(30))
+    answer = accepted(night(30), autocorrelation=0.2)
     young = series([*nights(30), *nights(26, level=90.0, first=30)])
     pin = pin_of(young, answer)
-    assert pin is not None
     assert (pin.level, pin.first, pin.runs) == (90.0, night(30), 5)
     kept = course_of(young, pin, Strictness()).noise
     assert (kept.scale, kept.autocorrelation, kept.runs) == (0.012, 0.2, 0)

@@ -77,7 +77,6 @@ def test_the_throughput_of_an_older_line_is_computed_again_from_all_windows(tmp_
 def test_an_older_line_whose_run_json_is_lost_is_in_doubt(tmp_path: Path) -> None:
     fastest = {"effective_throughput": Metric(20.0, "samples/s")}
     written = writer(tmp_path).write(envelope(metrics=fastest), RUN)
-    assert written.run is not None
     (tmp_path / written.run.file).unlink()
     (found,) = read(tmp_path)
     assert found.doubts == ("only its fastest stretch is known",)
@@ -301,7 +300,6 @@ def test_a_history_that_is_a_file_is_reported(tmp_path: Path) -> None:
 
 def test_a_run_json_that_is_gone_or_damaged_is_an_error(tmp_path: Path) -> None:
     written = writer(tmp_path).write(envelope(), RUN)
-    assert written.run is not None
     path = tmp_path / written.run.file
     path.write_bytes(b"x" * 2000)
     with pytest.raises(RefusedError, match=r"there is no run.json of test_resnet50\.py.* at byte 0: the file was"):

@@ -19,12 +19,12 @@ from platforms.job import Metric
 from reporting.__main__ import main
 from reporting.gate.verdict import Kind
 from reporting.history.writer import HistoryWriter
-from reporting.references import store
-from reporting.references.answers import Acknowledgement, Author
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.tidy import COLUMNS
 from tests.reporting.history_lines import BEGAN_S, envelope
 from tests.reporting.table_history import record, record_nights
+
+Capture = pytest.CaptureFixture[str]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 DEEPCAM = {"test": "test_deepcam.py::test_deepcam[a100-1x4gpu-tuned]", "benchmark": "deepcam"}
@@ -50,7 +50,7 @@ def rows(out: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_latest_run_of_each_test_stands_against_its_pin(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_latest_run_of_each_test_stands_against_its_pin(site: Path, capsys: Capture) -> None:
     record_nights(site / "history", 22)
     record(site / "history", 22, 340.0)
     record(site / "history", 22, 50.0, **DEEPCAM)
@@ -67,17 +67,7 @@ def test_the_latest_run_of_each_test_stands_against_its_pin(site: Path, capsys: 
     assert "-15.0 % of 20, slower since 2026-10-23" in resnet50
 
 
-def test_answers_that_were_given_since_count(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record_nights(site / "history", 22)
-    run = record(site / "history", 22, 340.0)
-    until = datetime.date(2027, 1, 1)
-    author = Author("ada", datetime.datetime(2026, 10, 24, 9, 0, tzinfo=datetime.UTC))
-    store.append(site, Acknowledgement(run.key.test, "effective_throughput", "https://tickets/1", until, -0.15, author))
-    assert table(site) == 0
-    assert "acked until 2027-01-01: -15.0 % of 20" in rows(capsys.readouterr().out)[0]
-
-
-def test_later_runs_without_numbers_are_counted(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_later_runs_without_numbers_are_counted(site: Path, capsys: Capture) -> None:
     record_nights(site / "history", 2)
     record(site / "history", 2, 400.0, sane=False)
     record(site / "history", 3, 400.0, sane=False)
@@ -87,14 +77,14 @@ def test_later_runs_without_numbers_are_counted(site: Path, capsys: pytest.Captu
     assert "[1] later runs have no numbers: error (2)" in out
 
 
-def test_a_run_in_doubt_says_why(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_doubt_says_why(site: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0, warnings=["crowded: 2 of our threads share a core"])
     assert table(site) == 0
     out = capsys.readouterr().out
     assert "[2] it fills no pin, since it is in doubt: crowded" in out
 
 
-def test_sites_that_share_a_history_have_tables_of_their_own(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sites_that_share_a_history_have_tables_of_their_own(site: Path, capsys: Capture) -> None:
     ours = envelope(metrics={"triad": Metric(812.0, "GB/s")})
     theirs = replace(ours, key=ours.key._replace(site="theirs"), metrics={"triad": Metric(400.0, "GB/s")})
     HistoryWriter(site / "history").write_all([ours, theirs])
@@ -117,9 +107,7 @@ def test_sites_that_share_a_history_have_tables_of_their_own(site: Path, capsys:
     ],
     ids=lambda command: command[0],
 )
-def test_the_runs_of_another_site_are_not_ours(
-    site: Path, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_runs_of_another_site_are_not_ours(site: Path, command: list[str], capsys: Capture) -> None:
     """After a rename of the site, too: the message names the site that the runs are of."""
     record_nights(site / "history", 8)
     (site / "site.yaml").write_text("name: campus\n")
@@ -129,16 +117,7 @@ def test_the_runs_of_another_site_are_not_ours(
     assert not (site / "references").exists()
 
 
-def test_a_test_that_only_another_site_has_is_not_ours(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ours = envelope()
-    theirs = envelope("stream")
-    writer = HistoryWriter(site / "history")
-    writer.write_all([ours, replace(theirs, key=theirs.key._replace(site="theirs"))])
-    assert main(["show", "stream", f"--site={site}"]) == 2
-    assert "no test has 'stream' in its id" in capsys.readouterr().err
-
-
-def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: Capture) -> None:
     of_later_version = envelope(verdicts={"effective throughput": {"kind": "gone with the wind", "red": True}})
     latest = envelope(run_id="nightly-2", started_s=BEGAN_S + 86400)
     HistoryWriter(site / "history").write_all([of_later_version, latest])
@@ -147,21 +126,10 @@ def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: pytest.Cap
     assert first.split()[-2:] == ["-", "none"]
 
 
-def test_words_select_tests_by_their_ids(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(site / "history", 0, 400.0)
-    record(site / "history", 0, 50.0, **DEEPCAM)
-    assert table(site, "a100", "deepcam") == 0
-    out = capsys.readouterr().out
-    assert "deepcam" in out
-    assert "resnet50" not in out
-    assert table(site, "mi210") == 2
-    assert "no test has 'mi210' in its id (known: test_deepcam.py::" in capsys.readouterr().err
-
-
 # --- many nights -----------------------------------------------------------------------------------------------------
 
 
-def test_all_runs_or_those_since_a_night(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_runs_or_those_since_a_night(site: Path, capsys: Capture) -> None:
     record_nights(site / "history", 22)
     record(site / "history", 22, 340.0)
     assert table(site, "--all") == 0
@@ -204,18 +172,7 @@ def record_imported(site: Path, nights: int) -> None:
         HistoryWriter(site / "history").write(line, None)
 
 
-def test_the_latest_imported_run_is_judged_among_many(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record_imported(site, 3)
-    assert table(site, "--since=2026-10-02", "--tonight=2026-10-04") == 0
-    _, head, _, second, third, _ = capsys.readouterr().out.splitlines()
-    assert "against pin" in head
-    assert second.split()[-2:] == ["-", "none"]
-    assert third.endswith("learning 3 of 20  none")
-
-
-def test_the_csv_of_imported_runs_has_nights_and_the_latest_verdict(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_csv_of_imported_runs_has_nights_and_the_latest_verdict(site: Path, capsys: Capture) -> None:
     record_imported(site, 3)
     assert table(site, "--all", "--format=csv", "--tonight=2026-10-04") == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -225,13 +182,13 @@ def test_the_csv_of_imported_runs_has_nights_and_the_latest_verdict(
     assert [line["verdict"] for line in lines] == ["", "", "learning"]
 
 
-def test_a_night_after_the_last_one_is_said(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_night_after_the_last_one_is_said(site: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0)
     assert table(site, "--since=2027-01-01") == 2
     assert "no run since the night of 2027-01-01: the last one of these tests is of" in capsys.readouterr().err
 
 
-def test_a_date_that_is_none_is_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_date_that_is_none_is_named(site: Path, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         table(site, "--since=yesterday")
     assert "'yesterday' is no date: write it as in 2026-11-17" in capsys.readouterr().err
@@ -240,70 +197,35 @@ def test_a_date_that_is_none_is_named(site: Path, capsys: pytest.CaptureFixture[
 # --- other metrics, other programs -----------------------------------------------------------------------------------
 
 
-def test_metrics_of_other_programs_have_their_own_table(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = envelope(
-        "reframe/stream@archer2:compute+gnu",
-        platform="archer2:compute",
-        benchmark=None,
-        layout="",
-        metrics={"triad": Metric(812.0, "GB/s")},
-        source="reframe",
-    )
-    HistoryWriter(site / "history").write(line, None)
-    assert table(site, tonight="2026-11-23") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "reframe/stream@archer2:compute+gnu: what the test read from the log"
-    assert lines[1].split() == ["platform", "started", "metric", "value", "unit", "against", "pin", "warnings"]
-    assert lines[3].startswith("archer2:compute ")
-    assert lines[3].endswith("  triad   812.0  GB/s  learning 1 of 20  none")
-
-
 # --- formats ---------------------------------------------------------------------------------------------------------
 
 
-def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: Capture) -> None:
     record_nights(site / "history", 22, metrics={"triad": {"value": 812.0, "unit": "GB/s", "better": "higher"}})
     record(site / "history", 22, 340.0, sane=False)
     assert table(site, "--all", "--format=csv") == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(lines) == 22 * 10
-    first, triad, compute, fraction, *parts, fastest, of_all_windows = lines[:10]
-    assert [line["metric"] for line in lines[:10]] == [
-        "effective_throughput",
-        "triad",
-        "compute_throughput",
-        "compute_fraction",
-        "wait_ms",
-        "h2d_ms",
-        "step_ms",
-        "other_ms",
-        "fastest_stretch",
-        "effective_throughput_of_all_windows",
+    first, triad, *beside = lines[:10]
+    metrics = "effective_throughput triad compute_throughput compute_fraction wait_ms h2d_ms step_ms other_ms"
+    metrics += " fastest_stretch effective_throughput_of_all_windows"
+    assert [line["metric"] for line in lines[:10]] == metrics.split()
+    said = ("value", "unit", "better", "is_judged", "night", "run_id", "provenance_driver")
+    assert [first[name] for name in said] == [
+        *("400.0", "samples/s", "higher", "True"),
+        *("2026-10-01", "nightly-000", "550.54"),
     ]
-    assert (first["value"], first["unit"], first["better"], first["is_judged"]) == (
-        "400.0",
-        "samples/s",
-        "higher",
-        "True",
-    )
     assert (triad["value"], triad["unit"]) == ("812.0", "GB/s")
-    assert {line["is_judged"] for line in (compute, fraction, *parts, fastest, of_all_windows)} == {"False"}
-    assert {(line["unit"], line["better"]) for line in parts} == {("ms", "lower")}
+    assert {line["is_judged"] for line in beside} == {"False"}
+    assert {(line["unit"], line["better"]) for line in beside[2:6]} == {("ms", "lower")}
     started = datetime.datetime.fromisoformat(first["started"])
     assert started.tzinfo is not None
     assert started == datetime.datetime(2026, 10, 1, 22, 0).astimezone()
-    assert first["night"] == "2026-10-01"
-    assert (first["run_id"], first["configuration"], first["device"]) == (
-        "nightly-000",
-        "tuned",
-        "NVIDIA A100-SXM4-80GB",
-    )
-    assert first["provenance_driver"] == "550.54"
     assert {line["verdict"] for line in lines} == {"learning", "ok", ""}
 
 
 @pytest.mark.slow
-def test_csv_has_the_pin_that_the_verdict_compares_with(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_the_pin_that_the_verdict_compares_with(site: Path, capsys: Capture) -> None:
     record_nights(site / "history", 30)
     record_nights(site / "history", 8, 360.0, first=30)
     accept = ["accept", "resnet50", "--since=2026-10-31", "--reason=the driver must stay", "--by=ada"]
@@ -316,7 +238,7 @@ def test_csv_has_the_pin_that_the_verdict_compares_with(site: Path, capsys: pyte
     assert {line["pin"] for line in lines if line["is_judged"] == "False"} == {""}
 
 
-def test_csv_says_what_ran_where_without_any_run_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_says_what_ran_where_without_any_run_json(site: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0)
     for kept in (site / "history").glob("*/*.runs.jsonl"):
         kept.unlink()
@@ -327,7 +249,7 @@ def test_csv_says_what_ran_where_without_any_run_json(site: Path, capsys: pytest
     assert line["value"] == "400.0"
 
 
-def test_csv_is_harmless_in_a_spreadsheet_and_has_every_text(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_is_harmless_in_a_spreadsheet_and_has_every_text(site: Path, capsys: Capture) -> None:
     tests = ["=cmd|' /C calc'!A0", '+"1,2"\nthree', "@SUM(1)", "bytes\udcff.py::test"]
     for test in tests:
         HistoryWriter(site / "history").write(
@@ -345,7 +267,7 @@ def test_csv_is_harmless_in_a_spreadsheet_and_has_every_text(site: Path, capsys:
     assert {(line["metric"], line["value"]) for line in lines} == {("'-x", "-1.5")}
 
 
-def test_markdown_is_a_table_that_shows_each_character(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_is_a_table_that_shows_each_character(site: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0, warnings=["slow|path of @someone in _one_ run"])
     assert table(site, "--format=markdown") == 0
     title, _, head, rule, row, _, *notes = capsys.readouterr().out.splitlines()
@@ -355,7 +277,7 @@ def test_markdown_is_a_table_that_shows_each_character(site: Path, capsys: pytes
     assert "- \\[1\\] slow\\|path of \\@someone in \\_one\\_ run" in notes
 
 
-def test_it_is_written_to_a_file(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_to_a_file(site: Path, tmp_path: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0)
     file = tmp_path / "table.csv"
     assert table(site, "--format=csv", "-o", str(file)) == 0
@@ -363,7 +285,7 @@ def test_it_is_written_to_a_file(site: Path, tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out == ""
 
 
-def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_published_numbers_stand_below_the_tables(site: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0, start__request__shape="224x224")
     assert table(site, "--anchors") == 0
     out = capsys.readouterr().out
@@ -386,7 +308,7 @@ def test_the_page_has_every_column_of_the_csv() -> None:
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_history_says_what_fills_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_history_says_what_fills_it(site: Path, capsys: Capture) -> None:
     assert table(site) == 2
     assert (
         f"{site}/history: the history is empty, since there is no such folder; pytest writes a line"
@@ -394,7 +316,7 @@ def test_an_empty_history_says_what_fills_it(site: Path, capsys: pytest.CaptureF
     )
 
 
-def test_tests_without_numbers_give_no_empty_table(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tests_without_numbers_give_no_empty_table(site: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0, sane=False)
     assert table(site) == 2
     assert "/history: no job of these tests has numbers\n" in capsys.readouterr().err
@@ -411,7 +333,7 @@ def test_a_reader_that_has_seen_enough_is_no_mistake(site: Path) -> None:
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
 
 
-def test_a_lost_run_json_is_named_and_the_rest_is_shown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_run_json_is_named_and_the_rest_is_shown(site: Path, capsys: Capture) -> None:
     record(site / "history", 0, 400.0)
     for path in (site / "history").rglob("*.runs.jsonl"):
         path.unlink()
@@ -423,12 +345,9 @@ def test_a_lost_run_json_is_named_and_the_rest_is_shown(site: Path, capsys: pyte
     assert "effective_throughput  400.0  samples/s" in captured.out
 
 
-@pytest.mark.slow
-def test_tonight_leaves_out_later_runs(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tonight_leaves_out_later_runs(site: Path, capsys: Capture) -> None:
     record_nights(site / "history", 30)
-    assert table(site, "--all", "--format=csv", tonight="2026-10-24") == 0
-    until_then = capsys.readouterr().out
-    assert table(site, "--all", "--format=csv", tonight="2026-10-27") == 0
-    assert len(until_then.splitlines()) < len(capsys.readouterr().out.splitlines())
+    assert table(site, "--all", tonight="2026-10-24") == 0
+    assert len(rows(capsys.readouterr().out)) == 24
     assert table(site, tonight="2020-01-01") == 2
     assert "--tonight 2020-01-01: the first run of these tests is of the night of" in capsys.readouterr().err

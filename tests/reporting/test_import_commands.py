@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reporting.__main__ import main
 from reporting.history.reader import read
+from tests.reporting.test_import_reframe import utc as utc
+
+Capture = pytest.CaptureFixture[str]
 
 RECORDINGS = Path(__file__).parent / "recordings"
 DATABASE = RECORDINGS / "reframe" / "results.db"
 PERFLOGS = RECORDINGS / "reframe" / "perflogs"
 SOLVER = "solver@generic:default+builtin"
 STREAM = "stream %size=small@generic:default+builtin"
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture
@@ -35,7 +28,7 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: Capture) -> None:
     """From the 27th night on `stream` and `solver` were 6 % slower. ReFrame's references did not see it."""
     assert main(["import", "reframe", str(PERFLOGS / "generic"), f"--site={site}"]) == 0
     printed = capsys.readouterr().out
@@ -52,7 +45,7 @@ def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: pytest.Captur
     assert SOLVER not in printed
 
 
-def test_the_next_night_adds_only_what_is_new(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_next_night_adds_only_what_is_new(site: Path, capsys: Capture) -> None:
     assert main(["import", "reframe", str(DATABASE), f"--site={site}"]) == 0
     assert "lines: 50 new" in capsys.readouterr().out
     before = read(site / "history")
@@ -64,7 +57,7 @@ def test_the_next_night_adds_only_what_is_new(site: Path, capsys: pytest.Capture
     assert "\nlines: 0 new, 0 changed, " in capsys.readouterr().out
 
 
-def test_a_metric_without_a_direction_waits_until_it_is_said(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_without_a_direction_waits_until_it_is_said(site: Path, capsys: Capture) -> None:
     assert main(["import", "reframe", str(DATABASE), f"--site={site}"]) == 0
     printed = capsys.readouterr().out
     assert "NOT IMPORTED" in printed
@@ -79,7 +72,7 @@ def test_a_metric_without_a_direction_waits_until_it_is_said(site: Path, capsys:
     assert all("iterations" in each for each in metrics)
 
 
-def test_older_runs_do_not_move_a_pin(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_older_runs_do_not_move_a_pin(site: Path, capsys: Capture) -> None:
     again = ["import", "reframe", str(PERFLOGS / "generic"), f"--site={site}"]
     assert main([*again, "--since=2026-01-05"]) == 0
     printed = capsys.readouterr().out
@@ -93,20 +86,18 @@ def test_older_runs_do_not_move_a_pin(site: Path, capsys: pytest.CaptureFixture[
     assert "lines: 22 new, 0 changed, 116 there already" in capsys.readouterr().out
 
 
-def test_a_direction_of_no_metric_is_a_mistake(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_direction_of_no_metric_is_a_mistake(site: Path, capsys: Capture) -> None:
     assert main(["import", "reframe", str(DATABASE), f"--site={site}", "--better=triat=higher"]) == 1
     assert "--better=triat=…: the files have no metric of this name" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_writes_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_writes_nothing(site: Path, capsys: Capture) -> None:
     assert main(["import", "reframe", str(DATABASE), "no.db", f"--site={site}"]) == 2
     assert "no.db" in capsys.readouterr().err
     assert read(site / "history") == []
 
 
-def test_a_folder_without_files_gives_no_empty_table(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_files_gives_no_empty_table(site: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "empty").mkdir()
     assert main(["import", "reframe", str(tmp_path / "empty"), f"--site={site}"]) == 1
     printed = capsys.readouterr()
@@ -115,9 +106,7 @@ def test_a_folder_without_files_gives_no_empty_table(
 
 
 @pytest.mark.parametrize(("days", "taken"), [(0.5, 1), (1.5, 0)])
-def test_a_run_in_the_future_is_left_out(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], days: float, taken: int
-) -> None:
+def test_a_run_in_the_future_is_left_out(site: Path, tmp_path: Path, capsys: Capture, days: float, taken: int) -> None:
     ended_s = time.time() + days * 86400
     log = tmp_path / "stream.log"
     header = "job_completion_time_unix|name|system|partition|environ|result|jobid|triad_value|triad_unit"
@@ -129,7 +118,7 @@ def test_a_run_in_the_future_is_left_out(
     assert len(read(site / "history")) == taken
 
 
-def test_a_table_tells_imported_tests_apart(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_tells_imported_tests_apart(site: Path, capsys: Capture) -> None:
     main(["import", "reframe", str(PERFLOGS), f"--site={site}"])
     capsys.readouterr()
     assert main(["table", f"--site={site}"]) == 0
@@ -142,14 +131,12 @@ def test_a_table_tells_imported_tests_apart(site: Path, capsys: pytest.CaptureFi
         assert words in lines
 
 
-def test_tests_without_numbers_are_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tests_without_numbers_are_named(site: Path, capsys: Capture) -> None:
     main(["import", "reframe", str(DATABASE), f"--site={site}"])
     assert "insane@generic:default+builtin: no run has numbers" in capsys.readouterr().out
 
 
-def test_an_import_into_a_folder_that_does_not_exist_is_refused(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_import_into_a_folder_that_does_not_exist_is_refused(site: Path, tmp_path: Path, capsys: Capture) -> None:
     missing = tmp_path / "not-mounted"
     assert main(["import", "reframe", str(DATABASE), f"--site={site}", f"--history={missing}"]) == 2
     assert f"--history: there is no folder {missing}" in capsys.readouterr().err

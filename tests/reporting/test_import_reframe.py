@@ -71,7 +71,6 @@ def test_a_test_case_of_the_database_becomes_an_envelope() -> None:
     assert first.key.attempt == 1
     assert first.key.job_id
     assert first.key.submitted_s == pytest.approx(1767229200, abs=60)
-    assert first.ended_s is not None
     assert 0 < first.ended_s - first.time_s < 60
     assert (first.outcome, first.sane, first.eligible) == (Outcome.PASSED, True, True)
     assert first.platform == "generic:default"
@@ -264,12 +263,6 @@ def test_a_file_without_the_columns_that_name_a_test_is_skipped(tmp_path: Path) 
     assert problems == [f"{log}:1: this file is skipped: it has no column `environ` (add it to ReFrame's `format`)"]
 
 
-def test_a_folder_without_perflogs_is_a_problem(tmp_path: Path) -> None:
-    problems: list[str] = []
-    assert list(read_files([tmp_path], problems)) == []
-    assert problems == [f"{tmp_path}: this folder has no perflog (*.log) and no report (*.json)"]
-
-
 def test_logs_that_reframe_set_aside_are_read(tmp_path: Path) -> None:
     shutil.copy(GENERIC / "solver.log", tmp_path / "solver.log.h0")
     assert len(read(tmp_path)) == len(read(GENERIC / "solver.log"))
@@ -346,15 +339,6 @@ def merged(found: list[Envelope], known: Known) -> tuple[list[Envelope], Count]:
     return list(missing(found, known, count, NOON)), count
 
 
-def test_what_is_there_is_not_written_again() -> None:
-    known = Known()
-    first, count = merged(envelopes(read(DATABASE)), known)
-    assert (count.new, count.changed, count.already_there) == (len(first), 0, 0)
-    again, count = merged(envelopes(read(DATABASE)), known)
-    assert again == []
-    assert (count.new, count.changed, count.already_there) == (0, 0, len(first))
-
-
 def test_a_job_in_the_database_and_in_a_perflog_is_one_job() -> None:
     known = Known()
     merged(envelopes(read(DATABASE)), known)
@@ -363,16 +347,3 @@ def test_a_job_in_the_database_and_in_a_perflog_is_one_job() -> None:
     first_nights = {datetime.date(2025, 12, 31) + datetime.timedelta(days=day) for day in range(6)}
     assert not {envelope.key.test for envelope in new if "twopart" in envelope.key.test}
     assert count.nights > first_nights
-
-
-def test_a_metric_whose_direction_is_said_later_replaces_the_line() -> None:
-    cases = read(DATABASE)
-    known = Known()
-    before = of(SOLVER, merged(envelopes(cases), known)[0])
-    name = MetricName("solver", "iterations", "")
-    directions = {name: decide(name, (), "lower", None).direction or "higher"}
-    later = [reframe.envelope_of(case, "centre", directions, IMPORTED_S + 1) for case in cases if case.test == SOLVER]
-    changed, count = merged(later, known)
-    assert count.changed == len(later)
-    assert [envelope.key for envelope in changed] == [envelope.key for envelope in before]
-    assert known.directions[SOLVER, "iterations"] == "lower"

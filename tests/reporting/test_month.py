@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from pydantic import TypeAdapter
 
-from platforms.job import Metric, Outcome, Role, Trial
+from platforms.job import Outcome, Role, Trial
 from reporting.__main__ import main
 from reporting.gate.verdict import Kind
 from reporting.history.endings import Ending
@@ -28,13 +26,13 @@ from reporting.report.data import Cause, Condition, Incident, MonthReport, Night
 from reporting.report.month import hours_said, share
 from reporting.report.month_text import month_lines
 from reporting.report.page import render
-from reporting.report.report_json import to_json
-from tests.reporting.gate_nights import FIELDS, METRIC, TEST, night, nights, run
+from tests.reporting import gate_nights
+from tests.reporting.campaigns import parts
+from tests.reporting.gate_nights import FIELDS, METRIC, TEST, accepted, night, nights, run
 
 OTHER = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
 NOVEMBER = datetime.date(2026, 11, 1)
 FIRST = (NOVEMBER - night(0)).days  # the number of the month's first night, since the history begins in October
-STEP = {"wait_ms": 10.0, "h2d_ms": 1.0, "step_ms": 100.0, "other_ms": 0.0}
 OLD, NEW = {"driver": "570"}, {"driver": "580"}
 
 
@@ -55,10 +53,8 @@ def report(
     return build(ordered, answers, "campus", NOON, time, month=NOVEMBER, **options)
 
 
-def november(runs: Sequence[Envelope], *arguments: Any, **options: Any) -> MonthReport:
-    month = report(runs, *arguments, **options).month
-    assert month is not None
-    return month
+def november(runs: Sequence[Envelope], *arguments: Any, **options: Any) -> Any:
+    return report(runs, *arguments, **options).month
 
 
 def october(**changes: Any) -> list[Envelope]:
@@ -72,8 +68,7 @@ def whole(first: int, last: int, **changes: Any) -> list[Envelope]:
 
 
 def failed(day: int, **changes: Any) -> Envelope:
-    values = {"sane": False, "outcome": Outcome.ERROR, "verdicts": {}, **changes}
-    return run(of_day(day), 1.0, metrics={}, **values)
+    return gate_nights.failed(of_day(day), **changes)
 
 
 def red(first: int, last: int, level: float = 90.0, **changes: Any) -> list[Envelope]:
@@ -89,14 +84,7 @@ def author(day: int) -> Author:
 
 
 def acceptance(since: int, level: float = 90.0) -> Acceptance:
-    comparability = run(0, 1.0).comparability
-    start = night(of_day(since))
-    answer = (TEST, METRIC, "samples/s", "higher", comparability, start, level, 0.004, 0.008, ("a",) * 5, 100.0)
-    return Acceptance(*answer, reason="driver must stay", author=author(since + 5))
-
-
-def parts(wait_ms: float) -> dict[str, Metric]:
-    return {name: Metric(value, "ms", "lower") for name, value in {**STEP, "wait_ms": wait_ms}.items()}
+    return accepted(night(of_day(since)), level, author=author(since + 5))
 
 
 def states(month: MonthReport, platform: str = "eidf_a100") -> list[NightState]:
@@ -120,15 +108,8 @@ def of_nights(incident: Incident) -> tuple[int | None, int | None]:
 
 
 def test_a_night_says_how_many_of_the_tests_have_numbers():
-    month = november(
-        [
-            *whole(1, 3),
-            run(of_day(1), 5.0, test=OTHER),
-            failed(2, test=OTHER),
-            failed(4),
-            failed(4, test=OTHER),
-        ]
-    )
+    others = [run(of_day(1), 5.0, test=OTHER), failed(2, test=OTHER), failed(4, test=OTHER)]
+    month = november([*whole(1, 3), failed(4), *others])
     assert states(month)[:5] == [NightState.ALL, NightState.SOME, NightState.ALL, NightState.NONE, NightState.NOTHING]
     [platform] = month.platforms
     assert (platform.with_numbers, platform.asked) == (4, 7)
@@ -143,13 +124,8 @@ def test_a_retry_that_has_numbers_makes_up_for_its_first_attempt():
 def test_a_paused_night_is_no_missing_one():
     pause = Pause("eidf_a100", night(of_day(4)), "cooling", author(2))
     month = november(whole(1, 2), References(pauses=[pause]))
-    assert states(month)[:5] == [
-        NightState.ALL,
-        NightState.ALL,
-        NightState.PAUSED,
-        NightState.PAUSED,
-        NightState.NOTHING,
-    ]
+    assert states(month)[:2] == [NightState.ALL] * 2
+    assert states(month)[2:5] == [NightState.PAUSED, NightState.PAUSED, NightState.NOTHING]
 
 
 def test_a_pause_counts_only_from_the_day_on_which_it_was_given_until_its_end():
@@ -226,12 +202,12 @@ def test_a_loss_that_people_have_accepted_is_over_and_its_test_is_not_slower():
     assert open_loss.platforms[0].tests[0].condition is Condition.SLOWER
     assert only_incident(open_loss).until is None
     assert "1 of 1 tests is slower now; 1 incident, 1 open" in open_loss.headline
-    accepted = november(runs, References(acceptances=[acceptance(10)]), now=tonight)
-    [test] = accepted.platforms[0].tests
+    answered = november(runs, References(acceptances=[acceptance(10)]), now=tonight)
+    [test] = answered.platforms[0].tests
     assert (test.condition, test.pin, test.is_accepted) == (Condition.OK, 90.0, True)
-    assert of_nights(only_incident(accepted)) == (10, 17)
-    assert only_incident(accepted).what == "resnet50 tuned was 10.0 % slower"
-    assert "0 of 1 tests are slower now; 1 incident, none open" in accepted.headline
+    assert of_nights(only_incident(answered)) == (10, 17)
+    assert only_incident(answered).what == "resnet50 tuned was 10.0 % slower"
+    assert "0 of 1 tests are slower now; 1 incident, none open" in answered.headline
     useless = november(runs, References(acceptances=[acceptance(10, level=100.0)]), now=tonight)
     assert only_incident(useless).until is None
 
@@ -258,7 +234,6 @@ def test_a_change_of_the_driver_is_the_cause_and_an_acceptance_the_answer():
 def test_an_open_incident_of_a_month_is_that_of_the_page():
     runs = [*october(provenance=OLD), *whole(1, 9, provenance=OLD), *red(10, 16, provenance=NEW)]
     whole_report = report(runs, now=night(of_day(16)))
-    assert whole_report.month is not None
     assert whole_report.month.incidents == whole_report.incidents
 
 
@@ -292,11 +267,14 @@ def test_the_nodes_of_a_run_are_no_cause():
 
 
 def test_a_loss_in_waiting_for_data_is_one_of_the_input():
-    before = [
-        dataclasses.replace(job, beside=parts(10.0 + number % 3 / 10))
-        for number, job in enumerate([*october(), *whole(1, 9)])
-    ]
-    slow = [dataclasses.replace(job, beside=parts(21.0 + number % 3 / 10)) for number, job in enumerate(red(10, 13))]
+    def waiting(wait_ms, jobs):
+        return [
+            dataclasses.replace(job, beside=parts(wait_ms + number % 3 / 10, 1, 100, 0))
+            for number, job in enumerate(jobs)
+        ]
+
+    before = waiting(10.0, [*october(), *whole(1, 9)])
+    slow = waiting(21.0, red(10, 13))
     note = Note("eidf_a100", night(of_day(9)), "new file system", author(9))
     incident = only_incident(november([*before, *slow], References(notes=[note])))
     assert incident.cause is Cause.INPUT
@@ -431,7 +409,7 @@ def test_device_hours_are_told_apart_by_why_the_jobs_were_begun():
             job(4, 3.0, trial=Trial(Role.AB, arm="a", block=1)),
             dataclasses.replace(job(5, 1.0), ended_s=None),
             dataclasses.replace(job(6, 1.0), started_s=None),
-        ],
+        ]
     )
     [platform] = month.platforms
     hours = platform.hours
@@ -461,7 +439,6 @@ def full_report() -> ReportData:
 def test_every_number_of_the_page_is_in_the_tables():
     whole_report = full_report()
     month = whole_report.month
-    assert month is not None
     page = re.sub(r"\s+", " ", render(whole_report, evidence=None))
     section = page[page.index('<section id="month"') : page.index('<section id="grid"')]
     lines = "\n".join(month_lines(month))
@@ -479,7 +456,6 @@ def test_every_number_of_the_page_is_in_the_tables():
 
 def test_the_chart_is_xml_with_a_mark_for_each_kind_of_night_and_a_bar_for_each_incident():
     month = full_report().month
-    assert month is not None
     chart = month_nights(month)
     ElementTree.fromstring(chart)
     for state in (NightState.ALL, NightState.SOME, NightState.NONE, NightState.PAUSED, NightState.NOTHING):
@@ -488,18 +464,8 @@ def test_the_chart_is_xml_with_a_mark_for_each_kind_of_night_and_a_bar_for_each_
         assert chart.count(f"<title>{incident.what.partition(' ')[0]}") >= 1
 
 
-def test_a_page_has_a_month_only_if_it_was_asked_for():
-    assert '<section id="month"' not in render(dataclasses.replace(full_report(), month=None), evidence=None)
-
-
-def test_the_json_of_a_month_is_read_again_as_it_was():
-    whole_report = full_report()
-    assert TypeAdapter(ReportData).validate_json(to_json(whole_report)) == whole_report
-
-
 def test_a_month_with_nothing_but_one_failed_job_can_be_shown():
     whole_report = report([dataclasses.replace(failed(1), started_s=None, ended_s=None)])
-    assert whole_report.month is not None
     assert "no test has numbers" in "\n".join(month_lines(whole_report.month))
     assert '<section id="month"' in render(whole_report, evidence=None)
 
@@ -542,13 +508,6 @@ def test_a_month_can_be_printed_alone_and_need_not_be_over(site, capsys):
     assert "-o FILE.html is missing" in capsys.readouterr().err
 
 
-def test_the_data_for_other_programs_have_the_month(site, tmp_path):
-    data = tmp_path / "data.json"
-    assert main(["data", f"--site={site}", "--tonight=2026-12-03", "--month=2026-11", "-o", str(data)]) == 0
-    month = json.loads(data.read_bytes())["month"]
-    assert (month["first"], len(month["incidents"])) == ("2026-11-01", 2)
-
-
 def test_a_month_without_runs_names_those_with_runs(site, capsys):
     assert html(site, "--month=2026-09") == 2
     assert "no run in 2026-09; these tests have runs from 2026-10 to 2026-11" in capsys.readouterr().err
@@ -559,8 +518,3 @@ def test_what_is_no_month_is_a_usage_error(site, word, capsys):
     with pytest.raises(SystemExit):
         html(site, f"--month={word}")
     assert "write it as in 2026-11" in capsys.readouterr().err
-
-
-def test_the_command_that_is_gone_says_what_to_type(site, capsys):
-    assert main(["month", "2026-11", "-o", "november.png"]) == 2
-    assert "html --month 2026-10" in capsys.readouterr().err

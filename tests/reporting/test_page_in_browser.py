@@ -134,12 +134,6 @@ def test_a_wall_shows_the_answer_and_the_whole_grid_only(open_page: Open, size: 
         assert not page.locator(part).is_visible()
 
 
-def test_a_telephone_sees_the_changes_in_the_table_of_all_numbers(open_page: Open) -> None:
-    page = open_page(page_of("year"), TELEPHONE)
-    change = page.locator("#numbers-table tbody tr").first.locator("td:nth-child(4)").bounding_box()
-    assert change["x"] + change["width"] <= TELEPHONE["width"]
-
-
 def test_the_trend_of_the_only_machine_fills_its_cell(open_page: Open) -> None:
     page = open_page(render(samples.year(nights=60, platforms=1), evidence=None))
     cell = page.locator(".cell").first.bounding_box()
@@ -335,9 +329,3 @@ def test_nothing_moves_after_a_page_is_shown(open_page: Open) -> None:
         })"""
     )
     assert shift == 0
-
-
-def test_an_unread_report_still_answers(open_page: Open) -> None:
-    whole = samples.quiet()
-    page = open_page(render(replace(whole, tests=(), platforms=(), conditions={}), evidence=None))
-    assert page.locator("h1").inner_text() == "No test is slower"

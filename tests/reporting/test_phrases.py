@@ -8,12 +8,7 @@ from reporting.phrases import counted, listed, number, percent, size, spaced
 
 
 def test_a_change_has_a_sign_and_no_negative_zero():
-    assert [percent(change) for change in (-0.0004, 0.0004, -0.0006, 0.021)] == [
-        "+0.0 %",
-        "+0.0 %",
-        "-0.1 %",
-        "+2.1 %",
-    ]
+    assert [percent(change) for change in (-0.0004, 0.0004, -0.0006, 0.021)] == ["+0.0 %", "+0.0 %", "-0.1 %", "+2.1 %"]
 
 
 def test_a_limit_has_no_sign():

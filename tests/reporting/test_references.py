@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import multiprocessing
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from platforms.job import RefusedError
 from reporting.references import answer_file, store
 from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, Pause, References
-from tests.programs import require
 
 TEST = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
 AUTHOR = Author("ada", datetime.datetime(2026, 11, 22, 9, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=1))))
@@ -161,23 +158,6 @@ def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
     assert references.pauses == [PAUSE]
 
 
-def test_two_branches_that_answer_merge_without_a_conflict(tmp_path: Path) -> None:
-    store.append(tmp_path, ACCEPTANCE)
-    git(tmp_path, "init", "-q", "-b", "main")
-    commit(tmp_path, "first answer")
-    git(tmp_path, "checkout", "-q", "-b", "other")
-    on_other = replace(ACCEPTANCE, level=700.0, author=later(1))
-    store.append(tmp_path, on_other)
-    commit(tmp_path, "other")
-    git(tmp_path, "checkout", "-q", "main")
-    on_main = replace(ACCEPTANCE, level=750.0, author=later(2))
-    store.append(tmp_path, on_main)
-    commit(tmp_path, "main")
-    git(tmp_path, "merge", "-q", "-m", "merge", "other")
-    merged = store.load(tmp_path)
-    assert (merged.acceptances, merged.problems) == ([ACCEPTANCE, on_other, on_main], [])
-
-
 def test_two_branches_that_answer_on_one_day_make_two_files(tmp_path: Path) -> None:
     names = {store.append(tmp_path / branch, replace(PAUSE, reason=branch)).name for branch in ("main", "other")}
     assert len(names) == 2
@@ -213,23 +193,6 @@ def test_sixteen_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert references.problems == []
 
 
-@pytest.mark.slow
-def test_a_writer_that_is_killed_leaves_whole_files_only(tmp_path: Path) -> None:
-    script = (
-        "import itertools; from pathlib import Path; from dataclasses import replace\n"
-        "from reporting.references import store; from tests.reporting.test_references import PAUSE\n"
-        f"for number in itertools.count(): store.append(Path({str(tmp_path)!r}), replace(PAUSE, reason=str(number)))\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script])
-    while len(list(tmp_path.rglob("*.yaml"))) < 5 and process.poll() is None:
-        pass
-    process.kill()
-    process.wait()
-    references = store.load(tmp_path)
-    assert references.problems == []
-    assert len(references.pauses) >= 5
-
-
 def test_the_last_answer_of_a_name_counts_also_where_it_ends_an_earlier_one(tmp_path: Path) -> None:
     ended = datetime.date(2026, 11, 21)
     day = datetime.date(2026, 11, 25)
@@ -261,14 +224,3 @@ def test_a_pause_says_nothing_of_the_nights_before_it_was_given() -> None:
     assert references.pause(TEST, "eidf_a100", given) == PAUSE
     assert references.pause(TEST, "eidf_a100", given - datetime.timedelta(days=1)) is None
     assert references.pause(TEST, "eidf_a100", datetime.date(2026, 11, 5)) == earlier
-
-
-def git(folder: Path, *words: str) -> None:
-    require("git", install="apt-get install git")
-    names = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "core.hooksPath=/dev/null")
-    subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)
-
-
-def commit(folder: Path, message: str) -> None:
-    git(folder, "add", "--all")
-    git(folder, "commit", "-q", "-m", message)

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter
 
-from platforms.job import Metric, Outcome, RefusedError, Role, Trial
+from platforms.job import Outcome, RefusedError, Role, Trial
 from reporting.gate.tonight import judge_tonight
 from reporting.history.endings import Ending
 from reporting.history.envelope import TRIED
 from reporting.history.nights import NOON
-from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, Pause, References
+from reporting.references.answers import Acknowledgement, Author, Note, Pause, References
 from reporting.report.build import build
 from reporting.report.comment import comment
 from reporting.report.data import Condition, ReportData
@@ -23,30 +23,26 @@ from reporting.report.display import Display
 from reporting.report.page import render
 from reporting.report.report_json import json_schema, to_json
 from reporting.report.trend_text import many_tests, one_test
+from tests.reporting.campaigns import parts
 from tests.reporting.fleet_history import fleet_nights
-from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, run
+from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, accepted, failed, night, nights, run
 
 OTHER = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
 FOURTH = "test_cosmoflow.py::test_cosmoflow[eidf_a100-1x4gpu-tuned]"
 THIRD = "test_cosmoflow.py::test_cosmoflow[archer2-1x2cpu-tuned]"
 
 
-def parts(wait: float, step: float) -> dict[str, Metric]:
-    values = {"wait_ms": wait, "h2d_ms": 1.0, "step_ms": step, "other_ms": 0.1}
-    return {name: Metric(value, "ms", "lower") for name, value in values.items()}
-
-
 def slower(first: int, count: int, level: float = 90.0, **changes):
     """Nights with another driver in which each step takes longer."""
     changes.setdefault("provenance", {"driver": "580.65", "nodes": "n01"})
-    changes.setdefault("beside", parts(2.0, 56.0))
+    changes.setdefault("beside", parts(2, 1, 56, 0.1))
     changes.setdefault("verdicts", {METRIC: {"kind": "slower", "red": True}})
     return nights(count, level, first, **changes)
 
 
 def calm(count: int, first: int = 0, **changes):
     changes.setdefault("provenance", {"driver": "570.124", "nodes": "n01"})
-    changes.setdefault("beside", parts(2.0, 50.0))
+    changes.setdefault("beside", parts(2, 1, 50, 0.1))
     return nights(count, 100.0, first, **changes)
 
 
@@ -82,11 +78,11 @@ def test_a_test_that_was_only_tried_where_it_cannot_run_is_no_test_of_the_report
 
 
 def test_a_try_that_failed_is_no_incident():
-    failed = [replace(job, sane=False, metrics={}, outcome=Outcome.FAILED, doubts=(TRIED,)) for job in calm(31)[30:]]
-    report = report_of([*calm(30), *failed])
+    tried = failed(30, doubts=(TRIED,))
+    report = report_of([*calm(30), tried])
     assert (report.headline, report.incidents) == ("No test is slower", ())
     with pytest.raises(RefusedError, match="`--try-unsupported` has tried them in vain"):
-        report_of(failed)
+        report_of([tried])
 
 
 def test_one_change_of_two_tests_is_one_incident_that_answers_four_questions():
@@ -146,7 +142,7 @@ def test_changes_of_one_platform_in_other_weeks_are_two_incidents():
 def test_tests_that_are_slow_in_other_parts_say_how_many_in_which():
     runs = [*calm(30), *slower(30, 7)]
     runs += calm(30, test=OTHER, hour=23.0)
-    runs += slower(30, 7, 94.0, test=OTHER, hour=23.0, beside=parts(8.0, 50.0))
+    runs += slower(30, 7, 94.0, test=OTHER, hour=23.0, beside=parts(8, 1, 50, 0.1))
     (incident,) = report_of(runs).incidents
     assert incident.where == "most of it in the device step (1 test), waiting for data (1 test)"
 
@@ -193,11 +189,7 @@ def test_an_acknowledged_loss_is_amber_with_its_ticket():
 
 
 def test_an_accepted_level_takes_the_place_of_the_pin():
-    accepted = Acceptance(
-        TEST, METRIC, "samples/s", "higher", calm(1)[0].comparability, night(30), 90.0, 0.004, 0.007,
-        tuple(f"nightly-{number:03}-22" for number in range(30, 36)), 100.0, "the driver must stay", AUTHOR,
-    )  # fmt: skip
-    report = report_of([*calm(30), *slower(30, 9)], References(acceptances=[accepted]))
+    report = report_of([*calm(30), *slower(30, 9)], References(acceptances=[accepted(night(30))]))
     first, second = report.tests[0].series[0].levels
     assert (first.to_night, first.is_accepted) == (str(night(29)), False)
     assert (second.from_night, second.value, second.is_accepted) == (str(night(30)), 90.0, True)
@@ -206,8 +198,7 @@ def test_an_accepted_level_takes_the_place_of_the_pin():
 
 
 def test_failed_jobs_are_told_with_their_first_night():
-    failed = [run(number, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={}) for number in range(30, 33)]
-    report = report_of([*calm(30), *failed])
+    report = report_of([*calm(30), *map(failed, range(30, 33))])
     assert report.headline == "Nothing can be said of the speed yet; resnet50 on eidf_a100 has failed"
     (incident,) = report.incidents
     assert incident.condition is Condition.FAILED
@@ -226,8 +217,7 @@ def test_an_incident_of_failed_jobs_says_how_they_ended_where_and_why():
     }
     jobs = []
     for test, ran_on in ((TEST, "n01,n07"), (OTHER, "n07"), (FOURTH, "n07,n08")):
-        failed = {"metrics": {}, "sane": False, "outcome": Outcome.ERROR, "provenance": {"nodes": ran_on}}
-        jobs += [*calm(30, test=test), run(30, 1.0, test=test, verdicts={}, **failed)]
+        jobs += [*calm(30, test=test), failed(30, test=test, provenance={"nodes": ran_on})]
     report = report_of(jobs, ending=lambda job: ends[job.key.test])
     (incident,) = report.incidents
     assert incident.what == "3 of 3 tests have no numbers: node lost (2), compile failed (1)"
@@ -242,12 +232,11 @@ def test_how_a_job_ended_is_not_read_of_a_test_that_has_numbers_since():
     def ending(_job):
         raise AssertionError
 
-    failed = run(10, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={})
-    assert report_of([*calm(10), failed, *calm(10, 11)], ending=ending).incidents == ()
+    assert report_of([*calm(10), failed(10), *calm(10, 11)], ending=ending).incidents == ()
 
 
 def test_a_test_that_never_had_numbers_has_no_series():
-    report = report_of([run(0, 1.0, metrics={}, sane=False, outcome=Outcome.ERROR, verdicts={})])
+    report = report_of([failed(0, outcome=Outcome.ERROR)])
     assert report.tests[0].series == ()
     assert report.incidents[0].what == "resnet50 tuned has no numbers: error"
 
@@ -282,8 +271,7 @@ def test_an_acknowledgement_that_is_over_leaves_a_test_red_that_does_not_run_any
 
 
 def test_pending_jobs_are_no_points():
-    pending = run(30, 1.0, metrics={}, sane=False, outcome=Outcome.PENDING, verdicts={})
-    report = report_of([*calm(30), pending])
+    report = report_of([*calm(30), failed(30, outcome=Outcome.PENDING)])
     assert len(report.tests[0].series[0].points) == 30
     assert report.tests[0].condition is Condition.OK
 

@@ -87,7 +87,7 @@ def test_one_metric_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_in_80_columns_each_line_of_a_run_has_a_heading(site: Path) -> None:
-    tables = night_tables(read(site / "history"), 4, References(), datetime.time(12))
+    tables = night_tables(read(site / "history"), 1, References(), datetime.time(12))
     lines = text(tables, 80)
     assert lines[2:] == [
         "night, run",
@@ -95,13 +95,6 @@ def test_in_80_columns_each_line_of_a_run_has_a_heading(site: Path) -> None:
         "samples/s   to pin  throughput  fraction  the gate",
         "  doubts and changes",
         "-" * 80,
-        "2026-10-23, nightly-022",
-        "    402.0   +0.5 %       423.2     0.950  ok",
-        "  driver 550.54 -> 570.86",
-        "2026-10-24, nightly-023",
-        "    340.0  -15.0 %       357.9     0.950  RED -15.0 %, slower since 2026-10-24",
-        "2026-10-25, nightly-024",
-        "        -        -           -         -  no numbers: error",
         "2026-10-26, nightly-025",
         "    340.0  -15.0 %       357.9     0.950  RED -15.0 % of 20, slower since 2026-10-24",
         "  in doubt: crowded",

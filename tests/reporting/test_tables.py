@@ -124,10 +124,7 @@ def test_numbers_that_cannot_be_had_are_empty_cells_with_their_reason_below() ->
     one = replace(known, windows=(window, window), summary={"no_split": reason}, warnings=("slow path",))
     lines = tables([known, one])
     rows = [line.split()[-6:] for line in lines if line.startswith("A CPU")]
-    assert rows == [
-        ["storage", "2.67", "75.0%", "2.00", "0.0%", "none"],
-        ["-", "-", "2.00", "0.0%", "[1]", "[2]"],
-    ]
+    assert rows == [["storage", "2.67", "75.0%", "2.00", "0.0%", "none"], ["-", "-", "2.00", "0.0%", "[1]", "[2]"]]
     assert lines[-2:] == ["[1] slow path", f"[2] no compute throughput and no compute fraction: {reason}"]
     assert bounds([one]) == shares_of_peak([one]) == []
     shown = "\n".join(markdown(tables_of([Row(one)])))

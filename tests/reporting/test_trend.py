@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import io
-import os
-import pty
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from platforms.job import Outcome
 from reporting.__main__ import main
-from reporting.history.nights import NOON
 from reporting.history.writer import HistoryWriter
 from reporting.references.answers import Note, References
-from reporting.report.build import build
 from reporting.report.data import Condition, Level, Point, ReportData, SeriesReport
 from reporting.report.display import BLOCKS, SYMBOLS, Display, display_of
 from reporting.report.trend_columns import NightMark, columns_of
 from reporting.report.trend_picture import scale_of
 from reporting.report.trend_text import many_tests, one_test
-from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, run
+from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, failed, night, nights, run
+from tests.reporting.report_series import series
+from tests.reporting.test_report_build import report_of
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
@@ -39,21 +34,11 @@ def slower(first: int, count: int, level: float, **changes):
     return nights(count, level, first, verdicts=verdicts, provenance={"driver": "580.65"}, **changes)
 
 
-def failed(number: int, **changes):
-    return run(number, 1.0, metrics={}, sane=False, outcome=Outcome.ERROR, verdicts={}, **changes)
-
-
-def report_of(envelopes, references: References | None = None) -> ReportData:
-    ordered = sorted(envelopes, key=lambda envelope: envelope.time_s)
-    now = datetime.datetime.fromtimestamp(ordered[-1].time_s + 3600)
-    return build(ordered, references or References(), "site", NOON, now)
-
-
 def picture_of(report: ReportData) -> str:
     return "\n".join(one_test(report, report.tests[0], Display()))
 
 
-def series_with(*values: float | None, pin: float | None = 100.0, **changes) -> SeriesReport:
+def series_with(*values: float | None, pin: float | None = 100.0) -> SeriesReport:
     """A series with a run in each night from the first of November on; None is a night without a run."""
     days = [datetime.date(2026, 11, 1) + datetime.timedelta(days=number) for number in range(len(values))]
     points = [
@@ -61,13 +46,8 @@ def series_with(*values: float | None, pin: float | None = 100.0, **changes) -> 
         for day, value in zip(days, values, strict=True)
         if value is not None
     ]
-    known = {
-        "metric": "effective_throughput", "unit": "samples/s", "better": "higher", "condition": Condition.OK,
-        "kind": "ok", "value": 100.0, "value_night": None, "pin": pin, "change": None, "limit": None, "since": None,
-        "since_run": None, "short": "ok", "text": "", "points": tuple(points),
-        "levels": () if pin is None else (Level(pin, "2026-11-01", None, "median of 20 runs"),),
-    }  # fmt: skip
-    return SeriesReport(**{**known, **changes})
+    levels = () if pin is None else (Level(pin, "2026-11-01", None, "median of 20 runs"),)
+    return series(points, pin=pin, levels=levels)
 
 
 def last_of(series: SeriesReport) -> datetime.date:
@@ -200,7 +180,7 @@ def test_a_metric_where_lower_is_better_goes_down_when_it_is_worse():
 
 def test_a_test_without_numbers_says_so():
     report = report_of([failed(0), failed(1)])
-    assert "The last 2 nights have no numbers; the last job that failed: error" in picture_of(report)
+    assert "The last 2 nights have no numbers; the last job that failed: failed" in picture_of(report)
     assert "no numbers" in "\n".join(many_tests(report_of([failed(0), run(0, 1.0, test=OTHER)]), Display()))
 
 
@@ -233,11 +213,6 @@ def test_one_test_is_a_picture_and_several_are_lines(site, capsys):
     assert "\x1b" not in out
 
 
-def test_an_option_that_is_gone_is_answered_with_what_to_type(site, capsys):
-    assert trend(site, "--nights", "30") == 2
-    assert "as many nights as there is room for" in capsys.readouterr().err
-
-
 class Stream(io.TextIOWrapper):
     """Where a command prints: a terminal or a pipe."""
 
@@ -246,20 +221,14 @@ class Stream(io.TextIOWrapper):
         self.isatty = lambda: is_terminal
 
 
-@pytest.mark.slow
-def test_a_terminal_gets_colours_and_block_characters(site):
-    main_end, other_end = pty.openpty()
-    command = [sys.executable, "-m", "reporting", "trend", f"--site={site}", f"--tonight={night(34)}", "resnet50"]
-    known = {"PATH": os.environ["PATH"], "TERM": "xterm", "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
-    process = subprocess.Popen(command, cwd=ROOT, stdout=other_end, env=known)
-    os.close(other_end)
-    sent = io.BytesIO()
-    with contextlib.suppress(OSError):  # the other end is closed
-        while chunk := os.read(main_end, 4096):
-            sent.write(chunk)
-    os.close(main_end)
-    assert process.wait() == 0
-    text = sent.getvalue().decode()
+def test_a_terminal_gets_colours_and_block_characters(site, monkeypatch):
+    terminal = Stream()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert trend(site, "resnet50") == 0
+    terminal.seek(0)
+    text = terminal.read()
     assert "\x1b[31mYES\x1b[0m" in text
     assert set(BLOCKS) & set(text)
 

@@ -27,10 +27,6 @@ class Access:
         """Forbid `events` (every verb), `pods/log` or `list nodes`. API groups are ignored."""
         self._forbidden |= {_rule(rule) for rule in rules}
 
-    def allow(self, *rules: str) -> None:
-        """Undo forbid() for the same rules; without arguments for all of them."""
-        self._forbidden -= {_rule(rule) for rule in rules} if rules else set(self._forbidden)
-
     def may(self, verb: str, resource: str) -> bool:
         return not {("*", resource), (verb, resource)} & self._forbidden
 

@@ -24,7 +24,6 @@ class Fault:
     """A fault for `left` more requests (None: for all) whose method and target match.
 
     - `code`: answer with this code and do nothing. `retry_after`: seconds for its header.
-    - `delay_s`: wait first.
     - `do`: call this with the request first. If it returns an Answer, that is the answer.
     - `reset`: reset the connection before anything is done. `lost`: reset it afterwards, instead of an answer.
     - `cut_after`: close the connection after so many bytes of the body, as if the API server were killed.
@@ -40,7 +39,6 @@ class Fault:
     retry_after: float | None = None
     reset: bool = False
     lost: bool = False
-    delay_s: float = 0.0
     cut_after: int | None = None
     clean: bool = False
     freeze: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -73,5 +73,4 @@ class Stream:
     pieces: Iterator[bytes | None]
 
 
-Route = Callable[[Request], "Answer | Stream"]
 PAGE_NOT_FOUND = Answer(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})

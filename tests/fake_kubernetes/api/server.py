@@ -167,8 +167,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Do what the fault demands before the request is handled; return the fault's answer, if it has one."""
         if fault is None:
             return None
-        if fault.delay_s:
-            self._stop.wait(fault.delay_s)
         answer = fault.do(request) if fault.do else None
         if fault.reset:
             self._reset()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 IMAGES = ("bench.local/busybox:1.35", "bench.local/python:3.11")
 LONGEST_MESSAGE = 4096  # bytes of a termination message
 HURRIED_S = 0.05  # containerd may date the start of a shorter container after its end
-FROM_LOG = (2048, 80)  # bytes and lines of the log that replace it
 
 
 class ContainerStart:
@@ -103,16 +102,9 @@ class ContainerProcess:
         if message["t"] - self._began < HURRIED_S:
             self._started = timestamp(message["t"] + 1)
         reason = "Error" if message["code"] else "Completed"
-        last_word = self._message(failed=bool(message["code"]))
+        last_word = self._message()
         container.state = terminated(message["code"], reason, self._started, moment, container.id, last_word)
         return True
 
-    def _message(self, *, failed: bool) -> str:
-        data = (self._folder / "termination-log").read_bytes()[-LONGEST_MESSAGE:]
-        if not data and failed and self._container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-            log = self._lifecycle.node.shared.logs.find(
-                self._lifecycle.uid, self._container.name, self._container.restarts
-            )
-            text = b"".join(record.text for record in log.records(follow=False) if record) if log else b""
-            data = b"".join(text[-FROM_LOG[0] :].splitlines(keepends=True)[-FROM_LOG[1] :])
-        return data.decode(errors="replace")
+    def _message(self) -> str:
+        return (self._folder / "termination-log").read_bytes()[-LONGEST_MESSAGE:].decode(errors="replace")

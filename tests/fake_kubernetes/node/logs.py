@@ -50,7 +50,6 @@ class LogFile:
         self._path, self._clock = path, clock
         self._stamped_ns = 0
         self.size = 0  # of the newest file
-        self.waiting = 0  # number of follows that wait for more
         self._changed = threading.Condition()
         self._rest: dict[str, bytes] = {}
         self._written = 0
@@ -135,9 +134,7 @@ class LogFile:
                 yield record
                 continue
             with self._changed:
-                self.waiting += 1
                 self._changed.wait_for(lambda: self._state() != seen, IDLE_S)  # noqa: B023
-                self.waiting -= 1
                 before, seen = seen, self._state()
             if before[:3] == seen[:3]:
                 yield None
@@ -188,12 +185,6 @@ class LogSource:
 
     def find(self, pod_uid: str, container: str, restart: int) -> LogFile | None:
         return self._files.get((pod_uid, container, restart))
-
-    def rotate(self, pod_uid: str) -> None:
-        """Rotate the logs of all containers of a pod."""
-        for (uid, _, _), log in list(self._files.items()):
-            if uid == pod_uid:
-                log.rotate()
 
     def unreachable(self, node: str) -> bool:
         """Return whether the node's kubelet is down."""

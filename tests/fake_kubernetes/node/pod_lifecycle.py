@@ -140,29 +140,10 @@ class PodLifecycle:
         self.publish()
         if self.stopping:
             return
-        if self._restarts(container):
-            self._restart(container)
-        elif container.initial and container.exit_code == 0:
+        if container.initial and container.exit_code == 0:
             self.node.after(0, self.advance)
         elif container.initial or not any(other.exit_code is None or other.busy for other in self.containers):
             self.node.after(self.node.shared.timings.settle_s, self.finish)
-
-    def _restarts(self, container: PodContainer) -> bool:
-        if container.exit_code == 0 and (container.initial or self.policy == "OnFailure"):
-            return False
-        return bool(self.policy != "Never")
-
-    def _restart(self, container: PodContainer) -> None:
-        """Restart a container: the first time at once, then after growing pauses."""
-        timings, ended = self.node.shared.timings, container.state
-        container.crashes, container.busy = container.crashes + 1, True
-        pause_s = timings.backoff(timings.crash_backoff_s, container.crashes - 1) if container.crashes > 1 else 0.0
-        self.node.after(timings.settle_s + pause_s, lambda: self._again(container, ended))
-
-    def _again(self, container: PodContainer, ended: Tree) -> None:
-        if not (self.stopping or self.over):
-            container.last, container.restarts = ended, container.restarts + 1
-            ContainerStart(self, container).begin()
 
     def _set_deadline(self) -> None:
         limit = self._limit = self.pod["spec"].get("activeDeadlineSeconds")
@@ -176,13 +157,6 @@ class PodLifecycle:
         self.record_event("Normal", "DeadlineExceeded", OVERDUE)
         self._end_reason = {"reason": "DeadlineExceeded", "message": OVERDUE}
         self.stop(self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_S))
-
-    def evict(self, message: str) -> None:
-        """End the pod at once, as an eviction by its node."""
-        if not (self.stopping or self.over):
-            self.record_event("Warning", "Evicted", message)
-            self._end_reason = {"reason": "Evicted", "message": message}
-            self.stop(0)
 
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL after the grace period. A second call can only shorten that period."""

@@ -26,7 +26,6 @@ class PodContainer:
     restarts: int = 0
     image_id: str = ""
     id: str = ""  # containerd://…
-    crashes: int = 0  # in a row
     busy: bool = False  # a start is under way or scheduled
     process: ContainerProcess | None = None  # while the runtime runs it
 

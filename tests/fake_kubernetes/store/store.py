@@ -205,21 +205,6 @@ class Store:
             self.changed.wait_for(came, timeout_s)
         return found
 
-    def at(self, version: int, plural: str) -> dict[Key, Tree]:
-        """Return the shared objects of a kind as of `version`. Raises KubeError Expired if that is forgotten."""
-        with self.lock:
-            if version < self._oldest:
-                raise expired(version, self._oldest)
-            found = {key: obj for key, obj in self._objects.items() if key[0] == plural}
-            for event in reversed(self.events_since(version, plural)):
-                meta = event.obj["metadata"]
-                key = (plural, meta.get("namespace", ""), meta["name"])
-                if event.before is None:
-                    found.pop(key, None)
-                else:
-                    found[key] = event.before
-            return found
-
     def subscribe(self, *plurals: str) -> Subscription:
         """Return a subscription: first the existing objects, then every write."""
         subscription = Subscription(plurals)
@@ -231,7 +216,7 @@ class Store:
         return subscription
 
     def compact(self, *, running: bool = False) -> None:
-        """Forget all events: older watches and continue tokens end with 410. `running` also ends current watches."""
+        """Forget all events: older watches end with 410. `running` also ends current watches."""
         with self.lock:
             self._version += running
             self._oldest = self._version

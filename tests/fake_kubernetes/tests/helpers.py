@@ -23,9 +23,6 @@ def template(command: Sequence[str], **spec: Any) -> Tree:
 
 
 # Ends by SIGTERM, as `sleep` alone does not when it is PID 1
-OBEDIENT = "trap 'exit 143' TERM; echo ready; sleep 600 & wait"
-
-
 def shell(script: str) -> list[str]:
     return ["sh", "-c", script]
 
@@ -47,16 +44,6 @@ def get_pod(kube: Kube, name: str) -> Tree | None:
         return None
 
 
-def wait_until_ended(kube: Kube, name: str) -> Tree:
-    """The pod, when it has."""
-
-    def look() -> Tree | None:
-        found = get_pod(kube, name)
-        return found if found and found["status"]["phase"] in ("Succeeded", "Failed") else None
-
-    return kube.until(look)
-
-
 def wait_until_running(kube: Kube, name: str) -> Tree:
     def look() -> Tree | None:
         found = get_pod(kube, name)
@@ -73,21 +60,7 @@ def state(found: Tree, at: int = 0) -> Tree:
     return found["status"].get("containerStatuses", [{"state": {}}])[at]["state"]
 
 
-def log_text(kube: Kube, name: str, box: str = "c", restart: int = 0) -> str:
-    """What a container has written."""
-    return log_bytes(kube, name, box, restart).decode()
-
-
-def log_bytes(kube: Kube, name: str, box: str = "c", restart: int = 0) -> bytes:
-    log = kube.logs.find(kube.store.get("pods", "default", name)["metadata"]["uid"], box, restart)
-    return b"".join(record.text for record in log.records(follow=False) if record) if log else b""
-
-
 def events(kube: Kube, name: str) -> list[tuple[str, str, str]]:
     """(type, reason, message) of an object's events."""
     found = kube.store.list("events", "default", fields=f"involvedObject.name={name}")[0]
     return [(event["type"], event["reason"], event["message"]) for event in found]
-
-
-def conditions(obj: Tree) -> dict[str, tuple[str, str | None]]:
-    return {one["type"]: (one["status"], one.get("reason")) for one in obj["status"].get("conditions", [])}

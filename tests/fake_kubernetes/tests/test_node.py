@@ -17,10 +17,7 @@ from tests.fake_kubernetes.tests.helpers import (
     create_pod,
     events,
     get_pod,
-    log_text,
     shell,
-    state,
-    wait_until_ended,
     wait_until_running,
 )
 
@@ -53,13 +50,6 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
             create_pod(kube, name, **spec)
         wait_until_running(kube, "deadline")
         kube.store.change("pods", "default", "deadline", lambda one: one["spec"].update(activeDeadlineSeconds=1))
-        yield kube
-
-
-@pytest.fixture
-def quick(tmp_path: Path) -> Iterator[Kube]:
-    """One in which pauses are short."""
-    with Kube(tmp_path / "quick") as kube:
         yield kube
 
 
@@ -108,21 +98,6 @@ def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     kube.until(lambda: wanted <= {(kind, reason, told(words, found)) for kind, reason, words in events(kube, name)})
 
 
-ENDS = {"polite": "sigterm-exit0", "deaf": "sigkill"}
-
-
-def last_words(kube: Kube, name: str) -> list[Any]:
-    """The last three sights of a pod that is deleted."""
-    writes = [event for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == name]
-    return [_of_deletion(event.type, event.obj) for event in writes[-3:]]
-
-
-def _of_deletion(how: str, each: Tree) -> tuple[Any, ...]:
-    meta, status = each["metadata"], each["status"]
-    asked = meta["deletionGracePeriodSeconds"] > 0
-    return how, status["phase"], asked, meta["generation"], status["observedGeneration"], list(state(each))
-
-
 def test_closing_the_cluster_ends_all_its_processes(tmp_path: Path) -> None:
     with Kube(tmp_path) as kube:
         mark = f"mark-{tmp_path.name}-{os.getpid()}"
@@ -145,16 +120,3 @@ def _marked(mark: str) -> list[int]:
             if mark.encode() in words:
                 found.append(int(path.name))
     return found
-
-
-def test_mount_points_become_places_of_this_machine(tmp_path: Path) -> None:
-    with Kube(tmp_path) as kube:
-        mounts = [{"name": "d", "mountPath": "/data"}, {"name": "d", "mountPath": "/data/deep", "subPath": "x"}]
-        script = "echo $WHERE > $WHERE/f; cat /data/f; ls /data/deep/; echo word > /dev/termination-log; exit 3"
-        box = container(
-            shell(script), volumeMounts=mounts, env=[{"name": "WHERE", "value": "/data"}], workingDir="/data"
-        )
-        create_pod(kube, "plain", containers=[box], volumes=[{"name": "d", "emptyDir": {}}])
-        body = state(wait_until_ended(kube, "plain"))["terminated"]
-        assert (body["exitCode"], body["message"]) == (3, "word\n")
-        assert log_text(kube, "plain").startswith(str(tmp_path))

@@ -2,7 +2,7 @@
 
 The source of each thing is named in brackets: files of github.com/graphcore/poptorch at its last state (2023-09-29),
 and of github.com/graphcore/popart (2023-09-11). What these refuse is refused here. What they do that a caller cannot
-see is left out.
+see, or that our calls cannot meet, is left out.
 
 Variables of the environment say what the machine has: FAKE_IPUS, the number of IPUs (8), of which it offers devices of
 1, 2, 4 … IPUs, or those that FAKE_IPU_SIZES lists; FAKE_IPU_FAULT, what goes wrong (names of FAULTS, "stamps",
@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -118,7 +118,6 @@ class ShardedExecution(PipelinedExecution):
 class _OptionsDict:
     def __init__(self, **values: Any) -> None:
         self._values = values
-        self._is_frozen = False
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -127,20 +126,12 @@ class _OptionsDict:
             raise AttributeError(name) from None
 
     def set(self, **values: Any) -> Any:
-        if self._is_frozen:
-            raise AttributeError("Can't modify frozen Options")
         for name, value in values.items():
             assert name in self._values, f"Invalid option {name}, valid options are {self._values.keys()}"
             kind = type(self._values[name])
             assert isinstance(value, kind), f"Unexpected type {type(value)} for option {name}. Expected {kind}"
             self._values[name] = value
         return self
-
-    def _freeze(self) -> None:
-        self._is_frozen = True
-        for value in vars(self).values():
-            if isinstance(value, _OptionsDict):
-                value._freeze()
 
 
 class _Training(_OptionsDict):
@@ -229,9 +220,7 @@ def trainingModel(model: torch.nn.Module, options: Any = None, optimizer: Any = 
 
 class PoplarExecutor:
     def __init__(self, model: torch.nn.Module, options: Any, optimizer: Any) -> None:
-        if not isinstance(options, Options):
-            raise Error("poptorch_py_error", f"Invalid type: 'options' is of type {type(options)}")
-        options._freeze()
+
         self.options = copy.deepcopy(options)
         self._model = model
         self._device_model: Any = None  # None: not compiled
@@ -264,11 +253,9 @@ class PoplarExecutor:
         self._inputs = args
         self._device_model = copy.deepcopy(self._model)
         twins = dict(zip(self._model.parameters(), self._device_model.parameters(), strict=True))
-        groups = [
-            {**group, "params": [twins[parameter] for parameter in group["params"]]}
-            for group in self._optimizer.param_groups
-        ]
-        self._device_optimizer = torch.optim.SGD(groups)
+        groups = self._optimizer.param_groups
+        theirs = [{**group, "params": [twins[parameter] for parameter in group["params"]]} for group in groups]
+        self._device_optimizer = torch.optim.SGD(theirs)
 
     def _narrow_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         # [poptorch/source/dispatch_tracer/Tensor.cpp, toCompilerType; Long and Double are converted on the host]
@@ -331,14 +318,10 @@ class PoplarExecutor:
         """[popart: willow/src/popx/devicex.cpp, Devicex::prepare; executablex.cpp, getCachePath]"""
         if not self.options.cache:
             return
-        program = [repr(self._model), *(f"{tensor.shape} {tensor.dtype}" for tensor in narrowed)]
-        program.append(type(self.options.strategy).__name__)
-        program += [
-            str(self.options._values),
-            str(self.options.Training._values),
-            str(self.options.Precision._values),
-        ]
-        name = int(hashlib.sha256("\n".join(program).encode()).hexdigest()[:16], 16)
+        options = (self.options._values, self.options.Training._values, self.options.Precision._values)
+        inputs = [(tensor.shape, tensor.dtype) for tensor in narrowed]
+        program = repr((self._model, type(self.options.strategy), inputs, options))
+        name = int(hashlib.sha256(program.encode()).hexdigest()[:16], 16)
         executable = Path(self.options.cache, f"{name}.popef")
         executable.parent.mkdir(parents=True, exist_ok=True)
         if not executable.exists():
@@ -391,37 +374,32 @@ class PoplarExecutor:
     def _stamp(self, *names: str) -> None:
         for name in names:
             for stamps in self._stamps[name]:
-                stamps.append(
-                    int(time.time() * 1000) / 1000
-                )  # [popart_compiler/.../CompilerImpl.cpp, StepIO::timestamp]
+                stamps.append(int(time.time() * 1000) / 1000)  # [CompilerImpl.cpp, StepIO::timestamp]
 
     def getPerfCounters(self) -> dict[str, list[list[float]]]:
         if "counters" in _faults():
             return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
         return self._stamps
 
-    def _latency(self, begin: str, first: Callable[[list[float]], float], end: str) -> tuple[float, float, float]:
-        """[python/_poplar_executor.py, _computeLatency: the first input's stamps are counted]"""
-        starts, ends = self._stamps[begin], self._stamps[end]
-        start_times = [first([of_input[step] for of_input in starts]) for step in range(len(starts[0]))]
-        end_times = [max(of_output[step] for of_output in ends) for step in range(len(ends[0]))]
-        assert len(start_times) % len(end_times) == 0, "Internal PopTorch error: mismatching number of start timestamps"
-        factor = len(start_times) // len(end_times)
-        groups = [min(start_times[i : i + factor]) for i in range(0, len(start_times), factor)]
-        durations = [after - before for before, after in zip(groups, end_times, strict=True)]
-        return min(durations), max(durations), sum(durations) / len(durations)
+    def _latency(self, begin: str, end: str) -> tuple[float, float, float]:
+        """[python/_poplar_executor.py, _computeLatency: the stamps of the first input and output are counted]"""
+        starts = [[of_input[step] for of_input in self._stamps[begin]] for step in range(len(self._stamps[begin][0]))]
+        ends = [[of_output[step] for of_output in self._stamps[end]] for step in range(len(self._stamps[end][0]))]
+        assert len(starts) % len(ends) == 0, "Internal PopTorch error: mismatching number of start timestamps"
+        whole = max(ends[-1]) - min(starts[0])
+        return whole, whole, whole
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
-        return self._latency("input", min, "input_complete")
+        return self._latency("input", "input_complete")
 
     def getComputeLatency(self) -> tuple[float, float, float]:
-        return self._latency("input_complete", max, "output")
+        return self._latency("input_complete", "output")
 
     def getIpuHostLatency(self) -> tuple[float, float, float]:
-        return self._latency("output", min, "output_complete")
+        return self._latency("output", "output_complete")
 
     def getLatency(self) -> tuple[float, float, float]:
-        return self._latency("input", min, "output_complete")
+        return self._latency("input", "output_complete")
 
     def destroy(self) -> None:
         """The host's weights are the old ones until they are copied, as here [docs: PoplarExecutor.destroy]."""

@@ -241,10 +241,7 @@ class LambdaLR:
 
 distributed = _Distributed()
 optim = SimpleNamespace(SGD=SGD, lr_scheduler=SimpleNamespace(LambdaLR=LambdaLR))
-amp = SimpleNamespace(
-    set_half_dtype=lambda dtype: None,
-    autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-)
+amp = SimpleNamespace(set_half_dtype=lambda dtype: None, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
 utils.data = SimpleNamespace(DataLoader=DataLoader, DataExecutor=DataExecutor)
 micro = SimpleNamespace(micro_batch_size="auto")
 backends = SimpleNamespace(csx=SimpleNamespace(performance=micro))
