@@ -28,11 +28,11 @@ from models.meter import Wire
 Facts = Dict[str, Any]
 ITEMS = 8  # of a list that fit a line of the wire
 WRITER = "node.py"  # of lines that are numbered apart from those of ranks
-FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 # Where modules, vendors' images and launchers say which versions they are.
 VERSION_VARIABLES: Mapping[str, str] = {
     "modules": "LOADEDMODULES",
-    "image": "HPC_ML_BENCH_IMAGE",
+    "container": "APPTAINER_CONTAINER",
     "cuda": "CUDA_VERSION",
     "nccl": "NCCL_VERSION",
     "rocm": "ROCM_VERSION",
@@ -288,19 +288,27 @@ def sees_all_of_job(environ: Mapping[str, str]) -> bool:
 
 
 def _run(command: Sequence[str]) -> int:
-    """Run the command with our input, output and open files. Returns its exit code, or minus its signal."""
+    """Run the command with our input, output and open files. Returns its exit code, or minus its signal.
+
+    A scheduler signals all processes of a job, so the command gets its signals by itself, and we outlive them. Only the
+    first process of a container is signalled alone, and hands them on.
+    """
+    process: Optional[subprocess.Popen[bytes]] = None
+
+    def on_signal(number: int, _frame: Optional[FrameType]) -> None:
+        if process is not None and os.getpid() == 1:
+            with contextlib.suppress(OSError):
+                os.kill(process.pid, number)
+
+    for name in SIGNALS:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP under nohup: the command ignores it, too
+            signal.signal(number, on_signal)
     try:
         process = subprocess.Popen(list(command), close_fds=False)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return 127 if isinstance(error, FileNotFoundError) else 126
-    for name in FORWARDED:
-
-        def forward(number: int, _frame: Optional[FrameType]) -> None:
-            with contextlib.suppress(OSError):
-                os.kill(process.pid, number)
-
-        signal.signal(getattr(signal, name), forward)
     return process.wait()
 
 

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,15 @@ from models.contention import ContentionWatch
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """This process has its own again after each test."""
+    handlers = {name: signal.getsignal(getattr(signal, name)) for name in node.SIGNALS}
+    yield
+    for name, handler in handlers.items():
+        signal.signal(getattr(signal, name), handler)
 
 
 def parts(log: str) -> dict[str, Any]:
@@ -66,9 +77,9 @@ def test_a_command_that_cannot_start_ends_as_in_a_shell(
 
 
 def begin(*command: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "models", "node", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    """As a scheduler does: in a process group of its own."""
+    words = [sys.executable, "-m", "models", "node", *command]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 @pytest.mark.slow
@@ -79,14 +90,29 @@ def test_a_command_that_a_signal_ended_ends_us_by_the_same_one() -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
-    """Which ends as it likes, and its last words and ours are in the log."""
-    process = begin("sh", "-c", f"trap 'exit 7' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done")
+def test_a_signal_reaches_the_command_once_and_the_log_has_its_end(tmp_path: Path) -> None:
+    handles = f"trap 'echo x >> {tmp_path}/signals; sleep 0.2; exit 7' TERM"
+    process = begin("sh", "-c", f"{handles}; touch {tmp_path}/begun; while :; do sleep 0.05; done")
     until((tmp_path / "begun").exists)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
     log, _ = process.communicate()
     assert process.returncode == 7
     assert "after" in parts(log)
+    assert (tmp_path / "signals").read_text() == "x\n"
+
+
+def test_the_first_process_of_a_container_hands_signals_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+
+    def send() -> None:
+        until((tmp_path / "begun").exists)
+        os.kill(own, signal.SIGUSR1)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert node._run(["sh", "-c", f"trap 'exit 9' USR1; touch {tmp_path}/begun; while :; do sleep 0.02; done"]) == 9
+    sender.join()
 
 
 def test_an_edited_program_has_another_hash(tmp_path: Path) -> None:
