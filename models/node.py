@@ -76,6 +76,11 @@ def node_number(environ: Mapping[str, str]) -> int:
     return 0
 
 
+def node_name(environ: Mapping[str, str]) -> str:
+    """Return the name that Slurm has for this node; elsewhere its host name."""
+    return environ.get("SLURMD_NODENAME") or platform.node()
+
+
 def write_facts(wire: Wire, folders: Mapping[str, str]) -> None:
     """Write what this node is among the lines of a rank that trains; of its devices and work hpcml_start says more.
 
@@ -89,7 +94,7 @@ def _write(wire: Wire, part: str, facts: Facts, **metadata: str) -> None:
     items = facts.get("list")
     for place in range(0, len(items or [None]), ITEMS):
         some = facts if items is None else {"list": items[place : place + ITEMS]}
-        wire.emit("hpcml_node", {"node": platform.node(), "part": part, "facts": some}, **metadata)
+        wire.emit("hpcml_node", {"node": node_name(os.environ), "part": part, "facts": some}, **metadata)
 
 
 # --- the facts --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ if [ "${SLURM_LOCALID:-0}" = 0 ]; then
     rank=${SLURM_NODEID:-${JOB_COMPLETION_INDEX:-0}}
     printf ':::MLLOG {"namespace": "hpcml", "time_ms": %s000, "event_type": "POINT_IN_TIME", ' "$(date +%s)"
     printf '"key": "hpcml_node", "value": {"node": "%s", "part": "host", "facts": {"kernel": "%s", ' \
-        "$(uname -n)" "$(uname -r)"
+        "${SLURMD_NODENAME:-$(uname -n)}" "$(uname -r)"
     printf '"cpu": "%s", "read_by": "sh"}}, "metadata": {"file": "node.py", "lineno": 0, "rank": %s, "seq": 0}}\n' \
         "$cpu" "$rank"
 fi

@@ -94,6 +94,9 @@ def all_nodes_compute(project: Project, *layouts: str) -> None:
         nodes = run_of(project, layout)["nodes"]
         assert {node for _, _, node in ranks_of(project, layout)} == set(nodes)
         assert len(nodes) == int(layout.partition("x")[0])
+        facts = run_of(project, layout)["node_facts"]
+        assert set(facts) == set(nodes)
+        assert all(parts.keys() >= {"host", "program", "after"} for parts in facts.values())
 
 
 @pytest.mark.slow
