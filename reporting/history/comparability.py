@@ -36,9 +36,9 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
     - devices and cores of the node that the job does not use.
     """
     start = part(run_json, "start")
-    seen = node_facts.devices_of(run_json)  # of a program that does not say it itself
     request = {**part(part(run_json, "asked"), "request"), **part(start, "request")}
     device = part(start, "device")
+    seen = node_facts.Devices() if device.get("name") else node_facts.devices_of(run_json)
     name = " ".join(str(device.get("name") or seen.name or "").split())
     mig = _MIG.search(name)
     found: dict[str, Any] = {
@@ -46,7 +46,7 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
         "layout": run_json.get("layout"),
         "workload_version": start.get("workload_version"),
         "device": _MIG.sub("", name).removeprefix("NVIDIA "),
-        "devices": _devices(run_json) if start else seen.number,
+        "devices": _devices(run_json) or seen.number,
         "memory_gib": rounded_gib(device.get("memory_bytes", seen.memory_bytes)),
         "mig": mig[1] if mig else seen.mig,
         "cpu_quota": _quota(part(start, "host").get("cpu_quota", seen.cpu_quota)),

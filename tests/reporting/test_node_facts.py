@@ -117,3 +117,10 @@ def test_runs_of_our_own_benchmarks_and_imported_ones_are_left_alone() -> None:
     )
     assert one_device.joined([own, imported]) == [own, imported]
     assert Metric(360.0, "GB/s") == imported.metrics["bandwidth"]
+
+
+def test_a_benchmark_of_ours_has_the_fields_that_it_says_itself() -> None:
+    """Or series of years would end."""
+    run = gpu_run()
+    del run["start"]["device"]["memory_bytes"]
+    assert fields_of(run | {"node_facts": {"n0": {"host": HOST, "devices": {"list": [A100]}}}}) == fields_of(run)
