@@ -26,6 +26,7 @@ scheduler: kubernetes
 device: gpu
 layouts: {{default: [1x1]}}
 data_dir: /data
+node_facts: false
 kubernetes: {{context: fake, image: "{IMAGE}", cpu: 100m, memory: 64Mi}}
 """
 POD = """\
