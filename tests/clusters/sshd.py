@@ -48,7 +48,8 @@ class Sshd:
         self.host_key = make_key(folder / "host_key")
         self.known_hosts = self.knows("known_hosts", self.host_key)
         self._pid: int | None = None
-        self._write_server_config(setenv or {}, options)
+        # jobs there wait for none of this machine's benchmarks
+        self._write_server_config({"HPC_ML_BENCH_LOCK": str(folder / "lock"), **(setenv or {})}, options)
         self.config = self.client_config("config")
         self.start()
 
@@ -156,9 +157,8 @@ class Sshd:
             "MaxStartups 100",
             "UseDNS no",
         ]
-        if setenv:  # one line: only the first counts
-            quoted = " ".join(f'"{name}={value}"' for name, value in setenv.items())
-            lines.append(f"SetEnv {quoted}")
+        quoted = " ".join(f'"{name}={value}"' for name, value in setenv.items())
+        lines.append(f"SetEnv {quoted}")  # one line: only the first counts
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
 
 

@@ -342,7 +342,7 @@ def test_a_work_dir_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     folder = tmp_path_factory.mktemp("sshd")
-    server = Sshd(folder, setenv={"HPC_ML_BENCH_LOCK": str(folder / "lock")})
+    server = Sshd(folder)
     yield server
     server.stop()
 
