@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-# `sh -c IF_THERE ARCHIVE PYTHON COMMAND…`: a pod starts although it has no archive.
+# `sh -c IF_THERE ARCHIVE PYTHON COMMAND…`: without the archive only the facts are missing.
 IF_THERE = '[ ! -r "$0" ] || exec sh "$0" "$@"; shift; exec "$@"'
 
 
-def words(archive: str, python: str, *, may_be_missing: bool = False) -> list[str]:
-    """The words before the command: the code archive begins with a script of the shell (models/node.sh).
+def words(archive: str, python: str) -> list[str]:
+    """The words before the command, unquoted: the code archive begins with a script of the shell (models/node.sh).
 
     Args:
         archive: where it lies on the machine.
         python: the interpreter that reads the facts.
-        may_be_missing: the command runs without it, too.
     """
-    return ["sh", *(["-c", IF_THERE] if may_be_missing else []), archive, python]
+    return ["sh", "-c", IF_THERE, archive, python]
+
+
+def shell_words(archive: str, python: str) -> list[str]:
+    """The same for a script.
+
+    Args:
+        archive, python: as the script has them, quoted.
+    """
+    return ["sh", "-c", f"'{IF_THERE}'", archive, python]

@@ -109,12 +109,12 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
     check_launcher(spec, platform)
     there = None
     if spec.code is not None:
-        there = str(spec.code) if home is None else archive_there(home, spec.code)
+        there = str(spec.code.absolute()) if home is None else archive_there(home, spec.code)
     rank = [_quote(word, "the command line") for word in spec.rank_command(there)]
     launcher = choose_launcher(spec.launcher, spec.ranks)
     facts: list[str] = []
     if spec.node_facts is not None:
-        facts = node_facts.words(_quote(str(there), "work_dir"), python)
+        facts = node_facts.shell_words(_quote(str(there), "work_dir"), python)
     if launcher == "none":
         return [python, *rank] if spec.archive else [*facts, *rank]
     if launcher == "torchrun":

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.live_k8s, pytest.mark.slow]
 
 PLATFORM = """\
 scheduler: kubernetes
+node_facts: false
 device: cpu
 layouts: {{default: [1x1]}}
 data_dir: /data

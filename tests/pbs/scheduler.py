@@ -149,8 +149,8 @@ class PbsScheduler(Scheduler):
         return script.lint(spec, text, self._platform)
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
-        if spec.archive is not None:
-            staging.put_archive(self._transport, spec.archive, script.archive_there(self._work_dir, spec.archive))
+        if spec.code is not None:
+            staging.put_archive(self._transport, spec.code, script.archive_there(self._work_dir, spec.code))
         if spec.data_dir is not None and self._run(["test", "-d", spec.data_dir]).exit_code:
             raise staging.missing_data(self._platform, spec, folder)
         command = SUBMIT.format(

@@ -16,7 +16,7 @@ from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, Run
 from platforms.results import gates, log_reader
 from platforms.rundir import code_archive, job_json
-from platforms.schedulers import script
+from platforms.schedulers import node_facts, script
 from platforms.schedulers.kubernetes.manifest import launch, placeholders
 from platforms.schedulers.slurm import render
 
@@ -32,6 +32,10 @@ SPEC = JobSpec(
 def platform(scheduler: str, **keys: object) -> Platform:
     known = {"name": "x", "scheduler": scheduler, "device": "cpu", "layouts": {"default": ("1x1",)}}
     return Platform(**{**known, "source": Path("x.yaml"), **keys})
+
+
+def before(archive: object) -> str:
+    return f"sh -c '{node_facts.IF_THERE}' {archive} python3"
 
 
 def line(node: str, part: str, facts: dict[str, object], seq: int = 0) -> bytes:
@@ -81,25 +85,30 @@ def test_lines_of_nodes_are_not_numbered_with_those_of_ranks() -> None:
 
 
 def test_local_and_ssh_run_the_archive_that_lies_on_the_machine() -> None:
-    assert script.render(SPEC, platform("local")).endswith(f"exec sh {ARCHIVE} python3 ./stream -n 8\n")
+    assert last_line(script.render(SPEC, platform("local"))) == f"exec {before(ARCHIVE)} ./stream -n 8"
     far = script.render(SPEC, platform("ssh", host="far", work_dir="/work/me"), "/work/me")
-    assert far.endswith(f"exec sh {THERE} python3 ./stream -n 8\n")
+    assert last_line(far) == f"exec {before(THERE)} ./stream -n 8"
+
+
+def last_line(text: str) -> str:
+    return " ".join(text.replace("\\\n", " ").splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(
     ("changes", "command"),
     [
-        ({}, f"sh {THERE} python3 ./stream"),
-        ({"launcher": "torchrun"}, f"sh {THERE} python3 sh -c *torch.distributed.run*"),  # one on each node
-        ({"launcher": "srun"}, f"srun * sh {THERE} python3 sh -c *"),
-        ({"container": ContainerKeys(runtime="apptainer", image="x.sif")}, f"apptainer * sh {THERE} python3 ./stream"),
+        ({}, "FACTS ./stream"),
+        ({"launcher": "torchrun"}, "srun * FACTS sh -c *torch.distributed.run*"),  # one on each node
+        ({"launcher": "srun"}, "srun * FACTS sh -c *"),
+        ({"container": ContainerKeys(runtime="apptainer", image="x.sif")}, "apptainer * FACTS ./stream"),
     ],
 )
 def test_on_slurm_it_runs_on_each_node_and_in_the_container(changes: dict[str, object], command: str) -> None:
     launcher = str(changes.get("launcher", "none"))
     keys = {name: value for name, value in changes.items() if name != "launcher"}
     launched = " ".join(render.launch(replace(SPEC, launcher=launcher), platform("slurm", work_dir="/work/me", **keys)))
-    assert fnmatch(launched, f"*{command}*"), launched
+    words, _, rest = launched.partition(before(THERE))
+    assert fnmatch(words + "FACTS" + rest, f"{command}*"), launched
 
 
 def test_a_pod_starts_although_the_archive_is_not_there() -> None:

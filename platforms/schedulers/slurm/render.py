@@ -248,7 +248,7 @@ def _rank_command(spec: JobSpec, platform: Platform) -> list[str]:
     facts: list[str] = []
     if spec.node_facts is not None:
         python = "python3" if spec.python == "auto" else shlex.quote(spec.python)
-        facts = node_facts.words(shlex.quote(archive_of(platform, spec)), python)
+        facts = node_facts.shell_words(shlex.quote(archive_of(platform, spec)), python)
     if spec.launcher == "torchrun":
         script = TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
         if spec.archive is None:  # a program that is not ours finds the platform's Python, else the one on PATH

@@ -35,7 +35,7 @@ def command(spec: JobSpec, platform: Platform) -> list[str]:
     check_launcher(spec, platform)
     facts: list[str] = []
     if spec.node_facts is not None:
-        facts = node_facts.words(f"{CODE}/{spec.node_facts.name}", literal(python_of(spec)), may_be_missing=True)
+        facts = node_facts.words(f"{CODE}/{spec.node_facts.name}", literal(python_of(spec)))
     if launcher == "none":
         return [*facts, *program]
     if launcher == "torchrun":
