@@ -98,7 +98,7 @@ def manifest_parameters(job_request: JobRequest) -> dict[str, object]:
 
 
 def own_program(job_request: JobRequest) -> list[str]:
-    """Write the test's own command. Placeholders: python, root, platform, data_dir, the layout's numbers, parameters."""
+    """Write the test's own command. Placeholders: python, root, platform, data_dir, layout's numbers, parameters."""
     layout = job_request.case.layout
     spec = job_request.spec
     values: dict[str, object] = {
