@@ -143,7 +143,7 @@ def test_fio_without_direct_io_fails(fio: Replay) -> None:
 
 def test_a_page_cache_that_answers_for_the_storage_fails(fio: Replay) -> None:
     fio.program("awk", "echo 4096")
-    fio.fails(test_fio.test_fio, r"of \d+ bytes that fio read, the kernel fetched 4096 from storage")
+    fio.fails(test_fio.test_fio, r"of \d+ bytes, 4096 came from storage, the rest from a cache")
 
 
 def test_data_that_compress_fail(fio: Replay) -> None:
@@ -200,8 +200,15 @@ def test_imports_are_those_of_the_slowest_node(replay: Replay) -> None:
 
 
 def test_an_empty_job_takes_as_long_as_its_status_says(replay: Replay) -> None:
-    replay.body(test_user_path.test_empty_job)
+    replay.body(test_user_path.test_empty_job, "")
     assert replay.metrics == {"empty_job": (0.25, "s", "lower")}
+
+
+def test_an_empty_step_of_slurm_is_timed_in_its_job(replay: Replay) -> None:
+    replay.program("srun", "sleep 0.05")
+    metrics = replay.passes(test_user_path.test_empty_job, SLURM_JOB_ID="7")
+    assert metrics.keys() == {"empty_step"}
+    assert metrics["empty_step"] >= 0.05
 
 
 @pytest.mark.parametrize(
