@@ -98,13 +98,14 @@ def manifest_parameters(job_request: JobRequest) -> dict[str, object]:
 
 
 def own_program(job_request: JobRequest) -> list[str]:
-    """Write the test's own command. Its placeholders are python, root, platform, the layout's numbers, parameters."""
+    """Write the test's own command. Placeholders: python, root, platform, data_dir, layout's numbers, parameters."""
     layout = job_request.case.layout
     spec = job_request.spec
     values: dict[str, object] = {
         "root": job_request.folder,
         "python": "python3" if spec.python == "auto" else spec.python,
         "platform": job_request.case.platform.name,
+        "data_dir": job_request.case.platform.data_root(job_request.root),
         "nodes": layout.nodes,
         "devices": layout.devices,
         "ranks": spec.ranks,

@@ -108,6 +108,7 @@ READMES = [
     *(ROOT / "tests").rglob("README.md"),
     ROOT / "environments" / "README.md",
     ROOT / "benchmarks" / "measured.md",
+    ROOT / "catalogue" / "README.md",
 ]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *READMES])
 

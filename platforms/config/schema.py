@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, PrivateAttr, create_model
@@ -263,11 +263,17 @@ class Platform(PlatformFile):
 
         Relative paths start in work_dir, on this machine in `root`.
         """
-        base = root if self.work_dir is None else PurePosixPath(self.work_dir)
         own = self.benchmarks.get(benchmark)
         if own is not None and "data_dir" in own.model_fields_set:
-            return str(base / own.data_dir)
-        return str(base / self.data_dir / f"{benchmark}-{size}")
+            return str(self._base(root) / own.data_dir)
+        return str(PurePosixPath(self.data_root(root)) / f"{benchmark}-{size}")
+
+    def data_root(self, root: Path) -> str:
+        """Return `data_dir:` as an absolute path; a relative one starts where those of `data_folder` do."""
+        return str(self._base(root) / self.data_dir)
+
+    def _base(self, root: Path) -> PurePath:
+        return root if self.work_dir is None else PurePosixPath(self.work_dir)
 
     def layout_list(self, benchmark: str | None = None, set_name: str = "default") -> tuple[Layout, ...]:
         """Return the layouts of one named set. Raises ConfigError when there is no such set."""

@@ -164,7 +164,7 @@ def test_a_launcher_that_cannot_be(project: Project, mark: str, said: str) -> No
 
 def test_the_words_of_a_command_are_filled_in(project: Project) -> None:
     on(project, "slurm", ("2x4",), "work_dir: /work/me\nranks_per_device: 2\nslurm: {account: z19}\n")
-    words = "{nodes} {devices} {ranks} {devices_per_node} {ranks_per_node} {other}"
+    words = "{nodes} {devices} {ranks} {devices_per_node} {ranks_per_node} {data_dir} {other}"
     project.write("test_it.py", f"import pytest\n@pytest.mark.workload(command=['echo', '{words}'], launcher='none')\n"
                   "def test_it(run): pass\n")  # fmt: skip
-    project.pytest("--platform", "mine", "--dry-run").stdout.fnmatch_lines(["*echo '2 8 16 4 8 {other}'"])
+    project.pytest("--platform", "mine", "--dry-run").stdout.fnmatch_lines(["*echo '2 8 16 4 8 /work/me/data {other}'"])

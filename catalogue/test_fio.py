@@ -1,0 +1,68 @@
+"""Storage by fio: a checkpoint that is written, data that are read, and files that are made and removed.
+
+Tool: fio, Debian's package fio or https://github.com/axboe/fio. Tried: 3.33, Debian 12's, on ext4 on the disk of a
+virtual machine with two cores. Not tried: Lustre, GPFS, NFS.
+
+It writes into the platform's `data_dir:`, or into the folder CATALOGUE_SCRATCH of the `env:` of its file, which each of
+the job's nodes can write; FIO_SIZE there (default 1g) is the size of the checkpoint. The first node alone runs fio.
+
+Primary: checkpoint (sequential writes until the storage has all of it, read back and compared), read (sequential), iops
+(4 KiB at random places, 32 of them under way) and create (empty files). The server of a network's storage has a cache
+of its own, which no client sees: take a FIO_SIZE above it.
+
+It fails if the client's page cache answered in place of the storage: the kernel counts what a process has fetched from
+storage. A file system that it does not count for (tmpfs is one) fails, too. It also fails if the data are such as a
+storage that compresses stores as less.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from catalogue import tools
+from platforms.results import numbers
+
+FIO = """
+mkdir -p "${CATALOGUE_SCRATCH:-{data_dir}}"
+folder=$(mktemp -d -p "${CATALOGUE_SCRATCH:-{data_dir}}" fio.XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+fio --output-format=json --directory="$folder" --direct=1 --randrepeat=0 --refill_buffers=1 \
+  --buffer_compress_percentage=0 --size=${FIO_SIZE:-1g} \
+  --name=checkpoint --filename=data --ioengine=libaio --rw=write --bs=4m --iodepth=8 --end_fsync=1 --verify=crc32c \
+  --name=read --stonewall --filename=data --ioengine=libaio --rw=read --bs=4m --iodepth=8 \
+  --name=iops --stonewall --filename=data --ioengine=libaio --rw=randread --bs=4k --iodepth=32 --time_based \
+    --runtime=${FIO_RUNTIME:-10} \
+  --name=create --stonewall --ioengine=filecreate --nrfiles=2000 --size=8m --openfiles=1 --fallocate=none \
+  --name=delete --stonewall --ioengine=filedelete --nrfiles=2000 --size=8m --openfiles=1
+echo "fetched from storage: $(awk '/^read_bytes/ {print $2}' /proc/$$/io) bytes"
+echo "compressed: $(head -c 16M "$folder/data" | gzip -1 | wc -c) of $(head -c 16M "$folder/data" | wc -c) bytes"
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.workload(
+    command=tools.script(FIO, fio="Debian's package fio, or https://github.com/axboe/fio"), launcher="none"
+)
+def test_fio(run, record):
+    fio = tools.json_in(run.log, "fio version")
+    jobs = {job["jobname"]: job for job in fio["jobs"]}
+    assert fio["global options"]["direct"] == "1", "fio did not use direct I/O: the page cache is no storage"
+    (fetched,) = numbers(run.log, r"^fetched from storage: (\d+) bytes")
+    read = sum(jobs[name]["read"]["io_bytes"] for name in ("checkpoint", "read", "iops"))
+    assert fetched > 0.95 * read, f"of {read} bytes, {fetched:.0f} came from storage, the rest from a cache"
+    (packed,), (whole,) = (
+        numbers(run.log, r"^compressed: (\d+) of"),
+        numbers(run.log, r"^compressed: .* of (\d+) bytes"),
+    )
+    assert packed > 0.95 * whole, f"the data are compressible: gzip makes {packed:.0f} bytes of {whole:.0f}"
+    record(
+        run,
+        metrics={
+            "checkpoint": (jobs["checkpoint"]["write"]["bw_bytes"] / 1e9, "GB/s", "higher"),
+            "read": (jobs["read"]["read"]["bw_bytes"] / 1e9, "GB/s", "higher"),
+            "iops": (jobs["iops"]["read"]["iops"], "IO/s", "higher"),
+            "create": (jobs["create"]["read"]["iops"], "files/s", "higher"),
+        },
+        delete_files_per_s=jobs["delete"]["read"]["iops"],
+        iops_p99_ms=jobs["iops"]["read"]["clat_ns"]["percentile"]["99.000000"] / 1e6,
+    )

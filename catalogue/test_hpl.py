@@ -1,0 +1,95 @@
+"""HPL on one node, with the DGEMM and the STREAM of the same program.
+
+Tool: HPC Challenge, Debian's package hpcc or https://hpcchallenge.org; it needs an MPI (Debian: openmpi-bin).
+Tried: hpcc 1.5.0 with OpenMPI 4.1.4, both Debian 12's, on a virtual machine with two cores.
+
+One rank runs on each core of the first node. `HPCC_N` in the `env:` of the platform's file is the order of the matrix:
+8 N^2 bytes, for HPL at its best 80 % of the memory, and at least so much that STREAM's arrays do not fit into the last
+cache. Other N are other numbers: choose it once. hpcc runs its whole set, so that small nodes take minutes.
+
+Primary: hpl. dgemm and stream say which of two it is, where hpl gets worse: the cores, or the memory. They are means of
+all ranks, which run at the same time, and stream is that of all together.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from catalogue import tools
+from platforms.results import numbers
+
+INPUT = """HPL input
+one comment
+HPL.out
+6 device
+1 Ns
+${HPCC_N:-20000} N
+1 NBs
+${HPCC_NB:-192} NB
+0 PMAP
+1 grids
+$p P
+$((n / p)) Q
+16.0 threshold
+1 PFACTs
+2 PFACT
+1 NBMINs
+4 NBMIN
+1 NDIVs
+2 NDIV
+1 RFACTs
+1 RFACT
+1 BCASTs
+1 BCAST
+1 DEPTHs
+1 DEPTH
+2 SWAP
+64 swapping threshold
+0 L1
+0 U
+1 equilibration
+8 alignment
+end of HPL
+0 more of PTRANS
+0
+0 blocks of PTRANS
+0
+"""
+HPCC = f"""
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+n=${{HPCC_RANKS:-$(lscpu -p=CORE,SOCKET | grep -v '^#' | sort -u | wc -l)}}
+p=$(awk -v n="$n" 'BEGIN {{ for (p = int(sqrt(n)); n % p; p--); print p }}')
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+cat > hpccinf.txt <<END
+{INPUT}END
+mpirun -n "$n" hpcc
+cat hpccoutf.txt
+echo "last cache: $(lscpu --bytes -C=ALL-SIZE | tail -n 1) bytes"
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.workload(
+    command=tools.script(HPCC, hpcc="Debian's package hpcc", mpirun="Debian's package openmpi-bin"),
+    launcher="none",
+    time_limit="2h",
+)
+def test_hpl(run, record):
+    log = run.log.read_text()
+    assert set(re.findall(r"^\|\|Ax-b\|\|.*\.\. (\w+)$", log, re.MULTILINE)) == {"PASSED"}, "HPL's residual is wrong"
+    assert "Success=1\n" in log, "hpcc says that one of its tests is wrong: see the log for `error` and `FAILED`"
+    (ranks,), (vector,) = numbers(log, r"^CommWorldProcs=(\d+)"), numbers(log, r"^STREAM_VectorSize=(\d+)")
+    (cache,) = numbers(log, r"^last cache: +(\d+) bytes")
+    assert 8 * vector * ranks >= 4 * cache, "STREAM measured a cache: let HPCC_N in the platform's `env:` be larger"
+    (hpl,) = numbers(log, r"^HPL_Tflops=(\S+)")
+    (dgemm,) = numbers(log, r"^StarDGEMM_Gflops=(\S+)")
+    (triad,) = numbers(log, r"^StarSTREAM_Triad=(\S+)")
+    record(
+        run,
+        metrics={"hpl": (1000 * hpl, "GFLOP/s", "higher"), "stream": (ranks * triad, "GB/s", "higher")},
+        dgemm_gflops=dgemm,
+    )

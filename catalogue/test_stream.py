@@ -1,0 +1,42 @@
+"""STREAM: the bandwidth of the memory of the first node, by all of its cores.
+
+Tool: stream.c of https://www.cs.virginia.edu/stream/, version 5.10; Debian has no package of it. `STREAM_C` in the
+`env:` of the platform's file names the file where the job sees it; the job compiles it (`STREAM_CC`, default gcc, with
+`STREAM_CFLAGS`). Tried: 5.10 by gcc 12.2, on a virtual machine with two cores and a last cache of 32 MiB.
+
+Each of the three arrays has four times the size of the node's last caches together, as the rules of STREAM say.
+STREAM checks its own results.
+
+Primary: triad, the best of ten repetitions; the threads are those that OMP_NUM_THREADS says, else all that the job has.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from catalogue import tools
+from platforms.results import numbers
+
+STREAM = """
+[ -f "$STREAM_C" ] || { echo "STREAM_C in the platform's env: names no file: get stream.c from" \\
+  "https://www.cs.virginia.edu/stream/ and write its path there"; exit 127; }
+binary=$(mktemp)
+trap 'rm -f "$binary"' EXIT
+cache=$(lscpu --bytes -C=ALL-SIZE | tail -n 1)
+case $(uname -m) in x86_64) model=-mcmodel=medium ;; *) model= ;; esac
+"${STREAM_CC:-gcc}" ${STREAM_CFLAGS:--O3 -march=native -fopenmp} $model -DSTREAM_ARRAY_SIZE=$((cache / 2)) \\
+  -o "$binary" "$STREAM_C"
+echo "last cache: $cache bytes"
+"$binary"
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.workload(command=tools.script(STREAM, lscpu="Debian's package util-linux"), launcher="none")
+def test_stream(run, record):
+    log = run.log.read_text()
+    assert "Solution Validates" in log, "STREAM says that its results are wrong"
+    (cache,), (elements,) = numbers(log, r"^last cache: +(\d+) bytes"), numbers(log, r"^Array size = (\d+)")
+    assert 8 * elements >= 4 * cache, f"arrays of {8 * elements:.0f} bytes: STREAM measured a cache of {cache:.0f}"
+    (copy,), (triad,) = numbers(log, r"^Copy: +([\d.]+)"), numbers(log, r"^Triad: +([\d.]+)")
+    record(run, metrics={"triad": (triad / 1000, "GB/s", "higher")}, copy_gb_per_s=copy / 1000)

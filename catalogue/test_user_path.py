@@ -1,0 +1,71 @@
+"""What a user waits for before anything is computed: an empty job, and `import torch`, cold and warm.
+
+Tool: none but Python; torch is the one of the job's Python. Tried: torch 2.13.0 (CPU) on ext4, on a virtual machine
+with two cores, and through Slurm on two nodes that shared this machine. Not tried: pods, a network's storage.
+
+`import torch` runs on every node of the layout (on Slurm by `srun`, one task a node). Cold: the files of torch's folder
+have left the page cache of the node; the test fails if nothing was fetched from storage. Files that another program of
+the node maps do not leave it, and the servers of a network's storage have caches of their own. Warm: the next import,
+in a process of its own.
+
+Primary: cold_import and warm_import, the seconds of the slowest node. On Slurm, empty_step: an srun, one task a node,
+that does nothing. Elsewhere empty_job: the seconds from the start to the end of a job that does nothing, as the suite
+has them, without the queue. Jobs of Slurm, and pods, have whole seconds; what
+takes less than 0.1 s is recorded as that.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from platforms.results import numbers
+
+IMPORTS = """
+import importlib.util, os, pathlib, resource, subprocess, sys, time
+(folder,) = importlib.util.find_spec("torch").submodule_search_locations
+for path in pathlib.Path(folder).rglob("*"):
+    if path.is_file():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+for name in ("cold", "warm"):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    seconds = time.perf_counter() - begin
+    fetched = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock - before) * 512
+    print(f"{name} import: {seconds:.3f} s, {fetched} bytes fetched from storage", flush=True)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.workload(
+    command=["sh", "-c", 'exec ${SLURM_JOB_ID:+srun --ntasks-per-node=1} "$0" -c "$1"', "{python}", IMPORTS],
+    launcher="none",
+)
+def test_import_torch(run, record):
+    fetched = numbers(run.log, r"^cold import: .* s, (\d+) bytes")
+    assert min(fetched) > 10e6, "the first import was not cold: almost nothing was fetched from storage"
+    cold, warm = numbers(run.log, r"^cold import: ([\d.]+) s"), numbers(run.log, r"^warm import: ([\d.]+) s")
+    record(
+        run,
+        metrics={"cold_import": (max(cold), "s", "lower"), "warm_import": (max(warm), "s", "lower")},
+        nodes_imported=len(cold),
+    )
+
+
+EMPTY = """
+[ -n "${SLURM_JOB_ID:-}" ] || exit 0
+begin=$(date +%s%N)
+srun --ntasks-per-node=1 true
+echo "empty step: $((($(date +%s%N) - begin) / 1000)) us"
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.workload(command=["sh", "-ec", EMPTY], launcher="none")
+def test_empty_job(run, record):
+    if "empty step: " in run.log.read_text():
+        (microseconds,) = numbers(run.log, r"^empty step: (\d+) us")
+        record(run, metrics={"empty_step": (microseconds / 1e6, "s", "lower")}, empty_job_s=run.status.run_s)
+    else:
+        record(run, metrics={"empty_job": (max(0.1, run.status.run_s), "s", "lower")})
