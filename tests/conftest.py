@@ -50,7 +50,7 @@ KEPT = (
 
 os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that a test makes
 # A benchmark of this machine's user holds the ordinary lock for hours.
-os.environ["HPC_ML_BENCH_LOCK"] = f"{tempfile.gettempdir()}/hpc-ml-bench-tests-{os.getpid()}.lock"
+os.environ.update(HPC_ML_BENCH_LOCK=f"{tempfile.gettempdir()}/hpc-ml-bench-tests-{os.getpid()}.lock")
 
 # The files that take longest, in the order in which workers of xdist take them: longest first, so that none is left to
 # run alone at the end. build/test.xml says how long each test took.
