@@ -17,6 +17,8 @@ import pytest
 
 import harness
 import reporting
+from harness import spec
+from tests.harness import node_facts
 from tests.harness.night import Night
 from tests.harness.nursery import Nursery, Session
 
@@ -96,6 +98,7 @@ class Project:
         self.pytester, self.sessions = pytester, []
         self._request = request
         self.path = pytester.path
+        monkeypatch.setattr(spec, "_has_facts", node_facts.where_asked)
         monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(self.path / "lock"))
         monkeypatch.delenv("HPC_ML_BENCH_SITE", raising=False)
         monkeypatch.delenv("CI", raising=False)

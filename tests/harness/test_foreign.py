@@ -52,7 +52,9 @@ def training(project: Project) -> Project:
 
 
 def on(project: Project, scheduler: str, layouts: tuple[str, ...], more: str = "") -> None:
-    text = f"scheduler: {scheduler}\ndevice: cpu\nlayouts: {{default: [{', '.join(layouts)}]}}\n{more}"
+    text = (
+        f"scheduler: {scheduler}\ndevice: cpu\nlayouts: {{default: [{', '.join(layouts)}]}}\nnode_facts: true\n{more}"
+    )
     project.write("site/platforms/mine.yaml", text + "env: {OMP_NUM_THREADS: '1', CUDA_VISIBLE_DEVICES: ''}\n")
     project.write("site/site.yaml", "enabled: [mine]\n")
 

@@ -45,7 +45,7 @@ class Left:
 
     def __init__(self, project: Project) -> None:
         self.project, self.path = project, project.path
-        project.platform("cluster", "max_running: 2\npoll_s: 0.2\nnode_facts: false\n")
+        project.platform("cluster", "max_running: 2\npoll_s: 0.2\n")
         for name, gate in (("first", "/"), ("second", "gate")):
             project.write(f"test_{name}.py", TEST.format(name=name, gate=project.path / gate))
         self.session = project.begin("-m", "cluster", "--run-id=night")

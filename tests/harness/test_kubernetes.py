@@ -26,7 +26,6 @@ scheduler: kubernetes
 device: gpu
 layouts: {{default: [1x1]}}
 data_dir: /data
-node_facts: false
 kubernetes: {{context: fake, image: "{IMAGE}", cpu: 100m, memory: 64Mi}}
 """
 POD = """\

@@ -23,7 +23,6 @@ NAMES = ("soon", "long", "large", "late")
 WORDS = {"large": bytes(range(256)) * 2600}  # said twice, more than one look at a log brings
 PLATFORM = """\
 scheduler: slurm
-node_facts: false
 device: cpu
 layouts: {{default: [1x1]}}
 poll_s: 0.5
