@@ -96,8 +96,11 @@ def is_named(platform: Platform, options: Options, config: pytest.Config) -> boo
 
 
 def is_named_by_marks(expression: str, platform: Platform) -> bool:
-    """Whether -m is true with the marks of a platform, and false for a test without marks."""
-    return matches(expression, platform.all_marks) and not matches(expression, ())
+    """Whether -m is true with the marks of a platform, and not without them: of a test that has no other marks, or all
+    others that stand there, as `nightly` in `a100 and nightly`."""
+    own = frozenset(platform.all_marks)
+    others = frozenset(names_in(expression)) - own
+    return any(matches(expression, own | more) and not matches(expression, more) for more in (frozenset(), others))
 
 
 def has_name_of(name: str, config: pytest.Config) -> bool:
