@@ -325,4 +325,5 @@ def test_what_cannot_be_pushed_is_in_the_artifacts_and_the_same_ci_job_finds_its
     hook.unlink()
     centre.project.checkout()
     ended(centre.step("submit", 600, **in_branch), PENDING)
+    until(centre.states, "Slurm accounts for the job")
     assert len(centre.states()) == 1, "the job of a run without a record was submitted again"
