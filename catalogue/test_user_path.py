@@ -10,8 +10,7 @@ in a process of its own.
 
 Primary: cold_import and warm_import, the seconds of the slowest node. On Slurm, empty_step: an srun, one task a node,
 that does nothing. Elsewhere empty_job: the seconds from the start to the end of a job that does nothing, as the suite
-has them, without the queue. Jobs of Slurm, and pods, have whole seconds; what
-takes less than 0.1 s is recorded as that.
+has them, without the queue. Pods have whole seconds. Less than 0.1 s is recorded as 0.1 s.
 """
 
 from __future__ import annotations

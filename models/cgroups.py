@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Union
 
 UNLIMITED = 2**62  # version 1 says "no limit" with the largest number of whole pages
 
@@ -34,6 +34,11 @@ def cpu_quota(root: str = "/") -> Optional[float]:
     except (OSError, ValueError):
         return None
     return min(quotas) if quotas else None
+
+
+def on_wire(quota: Optional[float]) -> Union[float, str, None]:
+    """Return a quota as the wire has it: in cores, "max" (the kernel's word) where none is set, None where unknown."""
+    return "max" if quota == math.inf else quota
 
 
 def throttling(root: str = "/") -> Dict[str, Throttling]:

@@ -1,7 +1,7 @@
 """Runs a job's command, and writes to its log what the node is and what else used it: `hpcml_node` (docs/wire.md).
 
-The job's script starts this once on each node. A fact that cannot be read is left out, and nothing that fails here
-changes how the command ends.
+The job's script starts this once on each node. A fact that cannot be read is left out: nothing that fails here keeps
+the command from running, or changes how it ends.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import math
 import os
 import platform
 import re
@@ -24,6 +23,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from models import cgroups, contention, host, node_devices, node_network
 from models.host import read_text
 from models.meter import Wire
+from models.world import FIRST_SPECIAL_STEP
 
 Facts = Dict[str, Any]
 ITEMS = 8  # of a list that fit a line of the wire
@@ -42,8 +42,7 @@ VERSION_VARIABLES: Mapping[str, str] = {
     "intel_mpi": "I_MPI_ROOT",
 }
 OF_THREADS = ("crowded", "idle cores")  # a program of which nothing is known may have any number of threads
-FIRST_SPECIAL_STEP = 4294967290  # of Slurm: batch script, external launcher, interactive shell
-HASHED_BYTES = 64 << 20  # of a program, of its libraries together, and of each file that it is given
+HASHED_BYTES = 64 << 20  # of a program, of its libraries together, and of all files that it is given
 HASH_CHARACTERS = 12
 LIBRARIES_S = 2.0  # for the loader to say which libraries a program takes
 
@@ -51,18 +50,18 @@ LIBRARIES_S = 2.0  # for the loader to say which libraries a program takes
 def main(command: Sequence[str]) -> int:
     """Run a command between two looks at its node. Returns its exit code; ends by its signal if it ended by one."""
     wire = Wire(node_number(os.environ))
-    facts = facts_before(command)
-    for part in facts:
-        _write(wire, part, facts[part], file=WRITER)
-    counters = node_network.counters()
+    before = facts_before(command)
+    for part, facts in before.items():
+        _write(wire, part, facts, file=WRITER)
+    counters = _tried(node_network.counters) or {}
     watch = contention.ContentionWatch()
-    watch.begin()
+    _tried(watch.begin)
     began = time.monotonic()
     status = _run(command)
-    watch.end()
+    _tried(watch.end)
     elapsed_s = time.monotonic() - began
-    for part, facts_of_part in facts_after(watch, elapsed_s, counters, on_cpu="devices" not in facts).items():
-        _write(wire, part, facts_of_part, file=WRITER)
+    for part, facts in facts_after(watch, elapsed_s, counters, on_cpu="devices" not in before).items():
+        _write(wire, part, facts, file=WRITER)
     if status < 0:
         _end_by(-status)
     return status
@@ -81,12 +80,9 @@ def node_name(environ: Mapping[str, str]) -> str:
     return environ.get("SLURMD_NODENAME") or platform.node()
 
 
-def write_facts(wire: Wire, folders: Mapping[str, str]) -> None:
-    """Write what this node is among the lines of a rank that trains; of its devices and work hpcml_start says more.
-
-    folders: those whose file system is a fact, by name.
-    """
-    for part, facts in _facts(_parts_of_node(folders)).items():
+def write_facts(wire: Wire, data_dir: str) -> None:
+    """Write what this node is among the lines of a rank that trains; of its devices and work hpcml_start says more."""
+    for part, facts in _facts(_parts_of_node(lambda: {"work": os.getcwd(), "data": data_dir})).items():
         _write(wire, part, facts)
 
 
@@ -102,26 +98,25 @@ def _write(wire: Wire, part: str, facts: Facts, **metadata: str) -> None:
 
 def facts_before(command: Sequence[str]) -> Dict[str, Facts]:
     """What is known of this node, its software and the program, in parts that fit a line of the wire each."""
-    look = node_devices.Look([], [], None)
-    with contextlib.suppress(Exception):  # a fact that cannot be read must not cost a job
-        look = node_devices.look()
+    look = _tried(node_devices.look) or node_devices.Look([], [], None)
     return _facts(
         {
-            **_parts_of_node(folders_of(command)),
+            **_parts_of_node(lambda: folders_of(command)),
             "devices": lambda: look.devices,
+            "devices_unknown": lambda: _known({"why": look.why}),
             "health": lambda: look.health,
             "program": lambda: program(command),
         }
     )
 
 
-def _parts_of_node(folders: Mapping[str, str]) -> Dict[str, Callable[[], Any]]:
+def _parts_of_node(folders: Callable[[], Mapping[str, str]]) -> Dict[str, Callable[[], Any]]:
     return {
         "host": host_facts,
         "network": node_network.network,
         "place": node_network.place,
         "software": lambda: software(os.environ),
-        "storage": lambda: storage(folders),
+        "storage": lambda: storage(folders()),
     }
 
 
@@ -129,17 +124,23 @@ def _facts(parts: Mapping[str, Callable[[], Any]]) -> Dict[str, Facts]:
     """Return the facts of each part; those of a part that cannot be read are left out."""
     found = {}
     for part, read in parts.items():
-        with contextlib.suppress(Exception):
-            facts = read()
-            if facts:
-                found[part] = facts if isinstance(facts, dict) else {"list": facts}
+        facts = _tried(read)
+        if facts:
+            found[part] = facts if isinstance(facts, dict) else {"list": facts}
     return found
+
+
+def _tried(read: Callable[[], Any]) -> Any:
+    """Return what is read; None where that fails: a fact must not cost a job."""
+    try:
+        return read()
+    except Exception:
+        return None
 
 
 def host_facts(root: str = "/") -> Facts:
     """The processor, memory and kernel, and what of them this job may use."""
     health = host.health(root)
-    quota = cgroups.cpu_quota(root)
     memory = dict(re.findall(r"^(\w+):\s+(\d+)", read_text(root, "proc/meminfo"), re.MULTILINE))
     clock = host.highest_clock_hz(root)
     pages = re.search(r"\[(\w+)\]", read_text(root, "sys/kernel/mm/transparent_hugepage/enabled"))
@@ -151,7 +152,7 @@ def host_facts(root: str = "/") -> Facts:
             "cores": host.own_cores(),
             "node_cores": host.node_cores(root),
             "numa_nodes": _numa_nodes(root),
-            "cpu_quota": "max" if quota == math.inf else quota,
+            "cpu_quota": cgroups.on_wire(cgroups.cpu_quota(root)),
             "memory_bytes": host.memory_bytes(root),
             "huge_pages": memory.get("HugePages_Total"),
             "transparent_huge_pages": pages[1] if pages else None,
@@ -163,11 +164,11 @@ def host_facts(root: str = "/") -> Facts:
 
 
 def _numa_nodes(root: str) -> Optional[int]:
-    with contextlib.suppress(OSError):
-        return (
-            sum(name.startswith("node") for name in os.listdir(os.path.join(root, "sys/devices/system/node"))) or None
-        )
-    return None
+    try:
+        names = os.listdir(os.path.join(root, "sys/devices/system/node"))
+    except OSError:
+        return None
+    return sum(name.startswith("node") for name in names) or None
 
 
 def software(environ: Mapping[str, str]) -> Facts:
@@ -210,7 +211,12 @@ def program(command: Sequence[str]) -> Facts:
     path = shutil.which(command[0])
     if path is None:
         return {}
-    files = {os.path.basename(word): _hash_of_files([word]) for word in command[1:] if os.path.isfile(word)}
+    files = {}
+    left = HASHED_BYTES
+    for word in command[1:]:
+        if os.path.isfile(word) and os.path.getsize(word) <= left:
+            left -= os.path.getsize(word)
+            files[os.path.basename(word)] = _hash_of_files([word])
     return _known(
         {
             "name": os.path.basename(path),

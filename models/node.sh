@@ -6,7 +6,7 @@ python=$1
 shift
 if [ "${SLURM_LOCALID:-0}" = 0 ]; then
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
-        exec "$python" "$0" node "$@"
+        exec "$python" -I "$0" node "$@"  # -I: PYTHONPATH is the command's, and may hide modules from ours
     fi
     cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1 | tr -d '"\\')
     rank=${SLURM_NODEID:-${JOB_COMPLETION_INDEX:-0}}

@@ -35,7 +35,7 @@ class Look(NamedTuple):
     no memory_bytes, and the clocks, power and health of its whole GPU.
     health: uuid, clock_mhz, memory_clock_mhz, temperature_c, power_w, ecc_corrected, ecc_uncorrected (both since the
     driver was loaded), throttled (why the GPU is slower than it could be; []: it is not).
-    why: why something is not known, in clauses; None: the tool has answered.
+    why: why something is not known, in clauses; None: the tool has answered, or there is none.
     """
 
     devices: List[Facts]
@@ -75,8 +75,6 @@ def look(environ: Mapping[str, str] = os.environ) -> Look:
             gpus = _visible(gpus, environ.get("ROCR_VISIBLE_DEVICES"))
             gpus = _visible(gpus, environ.get("HIP_VISIBLE_DEVICES", cuda))
             break
-    else:
-        whys = whys or ["neither nvidia-smi nor amd-smi nor rocm-smi is on PATH"]
     known = [{key: value for key, value in gpu.items() if value is not None or key == "mig"} for gpu in gpus]
     for gpu in known:
         if "uuid" in gpu:
@@ -133,7 +131,8 @@ NVIDIA_FIELDS = {
     "ecc_uncorrected": "ecc.errors.uncorrected.volatile.total",
     "throttled": "clocks_throttle_reasons.active",  # since R535 also clocks_event_reasons.active
 }
-# The bits of clocks_throttle_reasons.active, as in accelerators/gpu_health.py: that package imports torch.
+# Bits of clocks_throttle_reasons.active, and of NVML's nvmlDeviceGetCurrentClocksThrottleReasons (nvml.h), that mean
+# "slower than it could"; idle does not.
 NVIDIA_REASONS = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -153,9 +152,7 @@ def _nvidia_smi(tool: str) -> Answer:
             break
         fields = {key: field for key, field in fields.items() if field != unknown[1]}
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-    rows = [
-        row for row in rows if len(row) == len(fields)
-    ]  # the others are warnings, which have exit codes of their own
+    rows = [row for row in rows if len(row) == len(fields)]  # the others are warnings, with exit codes of their own
     if not rows:
         return [], why or _no_answer(tool, text)
     gpus = [{**_nvidia_facts(dict(zip(fields, row))), "number": number} for number, row in enumerate(rows)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import re
 import sys
-from typing import Dict, Optional, Tuple, Union
+from typing import Dict, Optional, Tuple
 
 import torch
 
@@ -57,7 +56,7 @@ def start_value(setup: TrainingSetup, backend: Optional[str], replicas: Optional
             "kernel": platform.release(),
             "cpu": host.cpu_name(),
             "cores": host.own_cores(),
-            "cpu_quota": _quota(cgroups.cpu_quota()),
+            "cpu_quota": cgroups.on_wire(cgroups.cpu_quota()),
             "memory_bytes": host.memory_bytes(),
             "threads": torch.get_num_threads(),
         },
@@ -73,11 +72,6 @@ def start_value(setup: TrainingSetup, backend: Optional[str], replicas: Optional
             "resident": setup.resident,
         },
     }
-
-
-def _quota(cores: Optional[float]) -> Union[float, str, None]:
-    """Return a quota as the wire has it: in cores, "max" (the kernel's word) where none is set, None where unknown."""
-    return "max" if cores == math.inf else cores
 
 
 def code_hash(file: str) -> Optional[str]:

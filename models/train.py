@@ -83,7 +83,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
 
     # The loop. hpcml_start stands in the log before its first step.
     if setup.world.local_rank == 0:
-        node.write_facts(meter.wire, {"work": os.getcwd(), "data": os.path.abspath(setup.options.data_dir)})
+        node.write_facts(meter.wire, setup.options.data_dir)
     meter.start(start_value(setup, ranks.backend, step.replicas), mlperf_keys(setup))
     health_before = accelerator.health()
     losses = loop(setup, ranks, meter, step)

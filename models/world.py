@@ -16,7 +16,7 @@ from models.errors import ImpossibleRequest
 _FIRST_PORT = 20000
 _PORTS = 12000
 # Slurm's own steps, which are not started by srun: batch script, external launcher, interactive shell, pending.
-_FIRST_SPECIAL_STEP = 4294967290
+FIRST_SPECIAL_STEP = 4294967290
 # Each names the job and is the same on all of its ranks; the port is made from the first that is set.
 _JOB_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "PBS_JOBID", "LSB_JOBID", "SLURM_JOB_ID")
 # A rank's number among those of its node, and how many those are, by the flavours of PMI.
@@ -106,7 +106,7 @@ def _slurm(environ: Mapping[str, str]) -> Optional[World]:
     """
     if not all(name in environ for name in ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_ID")):
         return None
-    if _number(environ, "SLURM_STEP_ID") >= _FIRST_SPECIAL_STEP:
+    if _number(environ, "SLURM_STEP_ID") >= FIRST_SPECIAL_STEP:
         return None
     size = _number(environ, "SLURM_STEP_NUM_TASKS")
     rank = _number(environ, "SLURM_PROCID")

@@ -11,16 +11,9 @@ import io
 import math
 from typing import Any, Dict, List, Mapping, Optional
 
-# --- NVIDIA: nvidia-ml-py ---------------------------------------------------------------------------------------------
+from models.node_devices import NVIDIA_REASONS
 
-# Bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean "slower than it could" (nvml.h); idle does not.
-NVML_REASONS = {
-    0x04: "power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
+# --- NVIDIA: nvidia-ml-py ---------------------------------------------------------------------------------------------
 
 
 def nvml_index(environ: Mapping[str, str], index: int) -> Optional[int]:
@@ -59,7 +52,7 @@ def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str,
         "temperature_c": _ask(pynvml, "nvmlDeviceGetTemperature", gpu, 0),  # NVML_TEMPERATURE_GPU
         "power_w": None if power is None else power / 1000,
         "power_limit_w": None if limit is None else limit / 1000,
-        "throttled": None if reasons is None else [text for bit, text in NVML_REASONS.items() if reasons & bit],
+        "throttled": None if reasons is None else [text for bit, text in NVIDIA_REASONS.items() if reasons & bit],
         "ecc_uncorrected": _ask(pynvml, "nvmlDeviceGetTotalEccErrors", gpu, 1, 0),  # uncorrected, since the last boot
     }
 

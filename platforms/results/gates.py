@@ -46,7 +46,10 @@ def part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def is_load_known(run: Run) -> bool:
     """Whether the job, or all of its nodes, have looked at what else used its cores."""
-    watched = [run.summary] if run.summary or not run.nodes else [part(node, "after") for node in run.nodes.values()]
+    if run.summary or not run.nodes:
+        watched = [run.summary]
+    else:  # a program that says nothing itself
+        watched = [part(node, "after") for node in run.nodes.values()]
     return all(number(part(each, "contention").get("neighbours_cores")) is not None for each in watched)
 
 

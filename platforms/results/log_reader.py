@@ -46,7 +46,7 @@ class LogReader:
         self._end_seq = 0
         self._reported: dict[str, dict[str, set[int]]] = {}  # gate -> text -> ranks, from the job's own gates
         self._said: tuple[str, ...] = ()  # by the compiler or the device that failed first: its first lines
-        self._nodes: dict[str, dict[str, Mapping[str, object]]] = {}  # node -> part -> facts
+        self._node_lines: dict[str, dict[int, Mapping[str, object]]] = {}  # node -> number of the line -> its value
         self._irregular: dict[str, int] = {}  # kind of irregular line -> how many
         self._handlers: Mapping[str, Callable[[Event, Mapping[str, object]], None]] = {
             "hpcml_start": self._on_start,
@@ -152,7 +152,7 @@ class LogReader:
             start=dict(self._start),
             summary=dict(self._summary),
             said=self._said,
-            nodes=self._nodes,
+            nodes=self._nodes(),
         )
         if spec is not None:
             run = spec.named(run)
@@ -180,10 +180,23 @@ class LogReader:
         """The first problem that the job itself reported, in one sentence; empty if it reported none."""
         return next(iter(self._reported_problems()), "")
 
+    def _nodes(self) -> dict[str, dict[str, Mapping[str, object]]]:
+        """The facts of each node by part. A long list stands in several lines."""
+        nodes: dict[str, dict[str, Mapping[str, object]]] = {}
+        for node, lines in self._node_lines.items():
+            parts = nodes[node] = {}
+            for _number, line in sorted(lines.items()):
+                facts = line.get("facts")
+                if isinstance(facts, Mapping):
+                    part = str(line.get("part"))
+                    before = _list(parts.get(part, {}).get("list"))
+                    parts[part] = {**facts, "list": [*before, *_list(facts.get("list"))]} if before else facts
+        return nodes
+
     def _node_warnings(self) -> tuple[str, ...]:
         """What the nodes say of others' work, for a program that does not look itself; each subject once."""
         found: dict[str, list[str]] = {}
-        for parts in self._nodes.values():
+        for parts in self._nodes().values():
             for text in _list(parts.get("after", {}).get("warnings")):
                 found.setdefault(str(text).partition(":")[0], []).append(str(text))
         return tuple(
@@ -245,7 +258,8 @@ class LogReader:
             self._said = self._said or tuple(readable(str(line)) for line in _list(problem.get("said")))
             return
         if event.key == NODE:
-            self._on_node(value or {})
+            if value is not None:  # a line that comes again, or of a container that started again, replaces the first
+                self._node_lines.setdefault(str(value.get("node")), {})[event.seq] = value
             return
         handler = self._handlers.get(event.key)
         if handler is None:
@@ -265,14 +279,6 @@ class LogReader:
             self._summary = {}
             self._end = None
         self._start = value
-
-    def _on_node(self, value: Mapping[str, object]) -> None:
-        facts = value.get("facts")
-        if isinstance(facts, Mapping):
-            parts = self._nodes.setdefault(str(value.get("node")), {})
-            part = str(value.get("part"))
-            known = _list(parts.get(part, {}).get("list"))
-            parts[part] = {**facts, "list": [*known, *_list(facts.get("list"))]} if known else facts
 
     def _on_progress(self, event: Event, value: Mapping[str, object]) -> None:
         self._progress = value

@@ -20,6 +20,12 @@ def test_named(expression: str) -> None:
     assert is_named_by_marks(expression, PLATFORM)
 
 
+def test_of_a_hundred_names_it_is_said_at_once() -> None:
+    names = " or ".join(f"p{number}" for number in range(100))
+    assert not is_named_by_marks(names, PLATFORM)
+    assert is_named_by_marks(f"({names} or a100) and nightly", PLATFORM)
+
+
 @pytest.mark.parametrize(
     "expression", ["", "h100", "not h100", "not a100", "nightly", "not nightly", "h100 and nightly"]
 )

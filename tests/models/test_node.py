@@ -68,6 +68,21 @@ def test_a_fact_that_cannot_be_read_costs_nothing_else(
     assert parts(capfd.readouterr().out).keys() == {"software", "storage", "program"}
 
 
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [(node_network, "counters"), (ContentionWatch, "begin"), (ContentionWatch, "end"), (node, "folders_of")],
+)
+def test_a_look_that_fails_keeps_no_command_from_running(
+    place: object, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(place, name, breaks)
+    assert node.main(["sh", "-c", "echo printed; exit 3"]) == 3
+    assert "printed\n" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(("command", "status"), [("nosuch", 127), ("/", 126)])
 def test_a_command_that_cannot_start_ends_as_in_a_shell(
     command: str, status: int, capfd: pytest.CaptureFixture[str]
@@ -127,10 +142,15 @@ def test_an_edited_program_has_another_hash(tmp_path: Path) -> None:
     assert before["files"] != after["files"]
 
 
-def test_what_is_too_large_has_no_hash(tmp_path: Path) -> None:
-    with (tmp_path / "data").open("wb") as file:
-        file.truncate(node.HASHED_BYTES + 1)
-    assert "files" not in node.program(["sh", str(tmp_path / "data")])
+def test_what_is_too_large_has_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one file, and of many: a job must not wait while all its data are read."""
+    monkeypatch.setattr(node, "HASHED_BYTES", 100)
+    for name, size in (("large", 101), ("a", 60), ("b", 30), ("c", 20)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    assert node.program(["sh", *(str(tmp_path / name) for name in ("large", "a", "b", "c"))])["files"].keys() == {
+        "a",
+        "b",
+    }
 
 
 def test_the_file_systems_of_the_folders_of_a_job(tmp_path: Path) -> None:

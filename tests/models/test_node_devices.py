@@ -178,11 +178,10 @@ def test_a_tool_that_hangs_costs_no_more_than_its_limit(tmp_path: Path, monkeypa
 
 
 def test_nonsense_for_json_and_a_machine_without_tools(tmp_path: Path) -> None:
-    assert node_devices.look({"PATH": str(tmp_path)}).why == "neither nvidia-smi nor amd-smi nor rocm-smi is on PATH"
+    assert node_devices.look({"PATH": str(tmp_path)}) == ([], [], None)
     looked = node_devices.look(tool(tmp_path, "amd-smi", static="{'gpu'"))
     assert looked == ([], [], "amd-smi says what is no answer: {'gpu'")
 
 
 def test_reasons_are_named_as_by_the_libraries() -> None:
-    assert node_devices.NVIDIA_REASONS == gpu_health.NVML_REASONS
     assert list(node_devices.AMD_REASONS.values()) == list(gpu_health.AMD_VIOLATIONS.values())

@@ -81,6 +81,13 @@ def test_lines_of_nodes_are_not_numbered_with_those_of_ranks() -> None:
     assert "hpcml_end" in str(log_reader.parse(LOG.replace(b'"file": "node.py"', b'"file": "meter.py"'), SPEC).problems)
 
 
+def test_a_line_that_stands_there_twice_and_a_container_that_started_again_count_once() -> None:
+    gpu = {"name": "A100"}
+    lines = line("n1", "host", {"kernel": "6.1"}, 0) + line("n1", "devices", {"list": [gpu] * 8}, 1)
+    lines += line("n1", "devices", {"list": [gpu] * 2}, 2)
+    assert log_reader.parse(lines + lines).nodes["n1"]["devices"] == {"list": [gpu] * 10}
+
+
 # --- the words before the command ------------------------------------------------------------------------------------
 
 
