@@ -154,12 +154,14 @@ def _tidy(text: str, folder: Path) -> str:
 
 
 def stable(text: str) -> str:
-    """A text without what differs from session to session: dates, times, ids, and which states a job was seen in."""
+    """A text without what differs from session to session: dates, times, ids, which states a job was seen in, and what
+    this machine tells of itself."""
     text = "\n".join(line for line in text.splitlines() if not re.match(r"\d\d:\d\d:\d\d ", line))
     text = re.sub(r"\d{4}-\d\d-\d\d", "DATE", text)
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{4}", "RUN", text)
     text = re.sub(r"-k[a-z2-7]{7}", "-JOB", text)
     text = re.sub(r"[\d.]+(e-\d+)?( ms| s|s\b)", "SECONDS", text)
+    text = re.sub(r"\((recorded: )?commit, [^)]*\)", "(FACTS)", text)
     text = re.sub(r"[\d.]+e-\d\d|0\.000\d+", "SMALL", text)  # device-hours of jobs of seconds
     return re.sub(r"[ =─-]+", " ", text)
 
