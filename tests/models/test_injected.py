@@ -9,7 +9,7 @@ import pytest
 from models.data.synthetic import write_set
 from models.data.synthetic_resnet50 import recipe_of
 from reporting.history.envelope import Envelope
-from tests.injected import FAULTS, assert_named, envelope, run_json_of_log, training
+from tests.injected import FAULTS, assert_each_named, assert_named, envelope, run_json_of_log, training
 from tests.models.jobs import Nursery
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,4 @@ def test_a_loader_that_was_slowed_is_named(nursery: Nursery, tmp_path: Path) -> 
 @pytest.mark.nightly("models/fault_injection.py", "models/meter.py", "models/train.py", "reporting/compare")
 @pytest.mark.parametrize("mode", ["overlap", "blocking"])
 def test_what_was_slowed_is_named(nursery: Nursery, tmp_path: Path, mode: str) -> None:
-    trained = Trained(nursery, tmp_path, mode)
-    plain = [trained.run(), trained.run()]
-    for part, fault in FAULTS.items():
-        assert_named(part, plain, trained.run(*fault))
+    assert_each_named(Trained(nursery, tmp_path, mode).run)
