@@ -14,10 +14,10 @@ def script(text: str, **needs: str) -> list[str]:
 
     Args:
         needs: the programs that it calls, each with where it comes from; the job ends with that sentence where it is
-            missing.
+            missing. The first is the job's program, of which run.json has the hash.
     """
     checks = "".join(CHECK % (program, program, source) for program, source in needs.items())
-    return ["sh", "-ec", checks + text]
+    return ["sh", "-ec", checks + text, *needs]
 
 
 def json_in(log: Path, key: str) -> Any:

@@ -585,7 +585,6 @@ class Meter:
         if self._unread and not self.clock.apart:  # reading it does not make the host wait
             loss = float(self._unread[-1][1])
         steps = self.steps_per_window and self.warmup_steps + self.windows * self.steps_per_window
-        is_known = self._open and steps  # the first step of a warm-up may take minutes: kernels are chosen in it
         value = {
             "phase": "window" if self._open else "warmup",
             "epoch": None if steps else self._passes,
@@ -593,7 +592,8 @@ class Meter:
             "steps": steps,
             "samples_per_s": samples / elapsed_s if elapsed_s else None,
             "loss": loss,
-            "left_s": (steps - self._step) * elapsed_s / (self._step - first) if is_known else None,
+            # not of a warm-up, whose first step may take minutes: kernels are chosen in it
+            "left_s": (steps - self._step) * elapsed_s / (self._step - first) if steps and self._open else None,
         }
         self.wire.emit("hpcml_progress", value)
 

@@ -42,6 +42,7 @@ VERSION_VARIABLES: Mapping[str, str] = {
     "intel_mpi": "I_MPI_ROOT",
 }
 OF_THREADS = ("crowded", "idle cores")  # a program of which nothing is known may have any number of threads
+SHELLS = ("sh", "bash")
 HASHED_BYTES = 64 << 20  # of a program, of its libraries together, and of all files that it is given
 HASH_CHARACTERS = 12
 LIBRARIES_S = 2.0  # for the loader to say which libraries a program takes
@@ -207,7 +208,13 @@ def _file_system(folder: str, mounts: Sequence[Sequence[str]]) -> Optional[str]:
 
 
 def program(command: Sequence[str]) -> Facts:
-    """Hashes of the program, of the libraries that the loader finds for it, and of the files in its command line."""
+    """Hashes of the program, of the libraries that the loader finds for it, and of the files in its command line.
+
+    Of `sh -c SCRIPT PROGRAM …` it is the program that is named behind the script, as its `$0`.
+    """
+    script, name = command[1:2], command[3:4]
+    if command[0] in SHELLS and re.fullmatch("-[a-z]*c", "".join(script)) and shutil.which("".join(name)):
+        command = command[3:]
     path = shutil.which(command[0])
     if path is None:
         return {}

@@ -1,6 +1,8 @@
 """The tests of catalogue/, with stand-ins that print what tools printed (tests/catalogue/), and with planted faults.
 
-The script of a job runs for real, in sh; the stand-ins of its tools are first on PATH.
+The script of a job runs for real, in sh; the stand-ins of its tools are first on PATH. All was recorded with the suite,
+but for GPUs on two nodes: nccl.txt (some of its rows) is of github.com/lessizzmore/create-a3mega-ztan-fork at 02dd8f4,
+nccl_infiniband.txt of github.com/NVIDIA/nccl, issue 1453, and nccl_tcp.txt of github.com/NVIDIA/nccl-tests, issue 284.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from catalogue import test_fio, test_hpl, test_mpi, test_stream, test_user_path
+from catalogue import test_fio, test_hpl, test_mpi, test_nccl, test_nvbandwidth, test_stream, test_user_path
 from platforms.job import Run, State, Status
 from tests.harness.conftest import ROOT, Project
 from tests.harness.conftest import nursery as nursery
@@ -39,6 +41,10 @@ for word; do last=$word; done
 """
 
 
+# Writes where NCCL_DEBUG_FILE says, in which NCCL puts the host's name for %h and the process for %p.
+NCCL = 'cat "$RECORDED/nccl.txt"; cat "$RECORDED/nccl_network.txt" > "${NCCL_DEBUG_FILE%%%*}n01.4711"'
+
+
 class Replay:
     """One test of the catalogue: its job's script with stand-ins, its log, and what its body records."""
 
@@ -47,6 +53,7 @@ class Replay:
         self.programs = folder / "bin"
         self.recorded = folder / "recorded"
         self.metrics: dict[str, Any] = {}
+        self.fields: dict[str, object] = {}  # of the layout, and a test's own parameters
         self.programs.mkdir()
         self.recorded.mkdir()
         for path in RECORDED.iterdir():
@@ -67,10 +74,12 @@ class Replay:
     def job(self, test: Callable[..., None], **environ: str) -> subprocess.CompletedProcess[str]:
         """Run the job of a test; what it prints is its log."""
         (mark,) = [mark for mark in getattr(test, "pytestmark") if mark.name == "workload"]  # noqa: B009
-        words = [word.replace("{data_dir}", str(self.folder / "data")) for word in mark.kwargs["command"]]
+        words = mark.kwargs["command"]
+        for name, value in {"data_dir": self.folder / "data", **self.fields}.items():
+            words = [word.replace(f"{{{name}}}", str(value)) for word in words]
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         environ = {**os.environ, "PATH": path, "RECORDED": str(self.recorded), **environ}
-        done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, env=environ, cwd=self.folder, capture_output=True, text=True, check=False)
         (self.folder / "log").write_text(done.stdout)
         return done
 
@@ -79,7 +88,8 @@ class Replay:
         if log is not None:
             (self.folder / "log").write_text(log)
         status = Status(State.SUCCEEDED, started_s=100.0, ended_s=100.25)
-        test(Run(folder=self.folder, status=status), self._record)
+        own = {name: self.fields[name] for name in ("collective",) if name in self.fields}
+        test(Run(folder=self.folder, status=status), self._record, **own)
 
     def _record(self, run: Run, metrics: dict[str, Any], **extra: object) -> None:
         self.metrics = metrics
@@ -128,6 +138,16 @@ def stream(replay: Replay) -> Replay:
 def netpipe(replay: Replay) -> Replay:
     replay.program("NPopenmpi", "")
     replay.program("mpirun", NETPIPE)
+    return replay
+
+
+@pytest.fixture
+def nccl(replay: Replay) -> Replay:
+    replay.fields = {"collective": "all_reduce", "nodes": 2, "devices": 16, "devices_per_node": 8}
+    replay.program("all_reduce_perf", NCCL)
+    replay.program("srun", 'shift; exec "$@"')
+    infiniband = replay.recorded / "nccl_infiniband.txt"
+    infiniband.rename(replay.recorded / "nccl_network.txt")
     return replay
 
 
@@ -189,6 +209,60 @@ def test_netpipe_is_read(netpipe: Replay) -> None:
 def test_messages_that_arrive_changed_fail(netpipe: Replay) -> None:
     netpipe.edit("netpipe.txt", "19:    6144 bytes      3 times -->  Integrity check passed", " Integrity check failed")
     netpipe.fails(test_mpi.test_ping_pong, "what arrived is not what was sent")
+
+
+def test_nvbandwidth_is_read(replay: Replay) -> None:
+    replay.program("nvbandwidth", 'cat "$RECORDED/nvbandwidth.txt"')
+    metrics = replay.passes(test_nvbandwidth.test_nvbandwidth)
+    assert metrics == {"to_gpu": 53.442, "from_gpu": 54.659, "gpu_memory": 2080.39}
+
+
+def test_the_slowest_gpu_counts_and_a_wrong_copy_fails(replay: Replay) -> None:
+    replay.program("nvbandwidth", 'cat "$RECORDED/nvbandwidth.txt"')
+    replay.edit("nvbandwidth.txt", '"53.4419"', '"53.4419", "N/A", "26.7"')
+    assert replay.passes(test_nvbandwidth.test_nvbandwidth)["to_gpu"] == 26.7
+    replay.metrics = {}
+    replay.edit("nvbandwidth.txt", '"Passed"', '"Failed"')
+    replay.fails(test_nvbandwidth.test_nvbandwidth, "a copy is wrong")
+
+
+def test_nccl_is_read_with_its_network(nccl: Replay) -> None:
+    metrics = nccl.passes(test_nccl.test_nccl, CATALOGUE_FABRIC="NET/IB.*/GDRDMA", CATALOGUE_LINK_GB_S="300")
+    assert metrics == {"bus_bandwidth": 338.82, "latency": 135.8}  # above the links: not a ring, so none bounds it
+    assert not list(nccl.folder.glob("nccl.*"))
+
+
+def test_a_number_above_what_a_ring_can_have_fails(nccl: Replay) -> None:
+    says = "a ring over links of 300 GB/s cannot have 338.82 GB/s"
+    nccl.fails(test_nccl.test_nccl, says, CATALOGUE_LINK_GB_S="300", NCCL_ALGO="Ring")
+
+
+def test_nccl_over_tcp_fails(nccl: Replay) -> None:
+    (nccl.recorded / "nccl_tcp.txt").rename(nccl.recorded / "nccl_network.txt")
+    nccl.fails(test_nccl.test_nccl, "NCCL went over NET/Socket, and not as CATALOGUE_FABRIC says")
+
+
+def test_nccl_without_gpudirect_fails_where_it_is_asked_for(nccl: Replay) -> None:
+    nccl.edit("nccl_network.txt", "/GDRDMA", "")
+    nccl.fails(test_nccl.test_nccl, "NCCL went over NET/IBext_v8, and not", CATALOGUE_FABRIC="NET/IB.*/GDRDMA")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("330.58      0", "330.58      7", "values that arrived are wrong"),
+        ("Rank 15", "Rank  0", "15 of 16 GPUs found each other: was it built with MPI=1?"),
+    ],
+)
+def test_nccl_that_is_wrong_fails(nccl: Replay, old: str, new: str, says: str) -> None:
+    nccl.edit("nccl.txt", old, new)
+    nccl.fails(test_nccl.test_nccl, re.escape(says))
+
+
+def test_one_gpu_has_no_bus(nccl: Replay) -> None:
+    nccl.fields.update(nodes=1, devices=1, devices_per_node=1)
+    (nccl.recorded / "nccl_one_gpu.txt").rename(nccl.recorded / "nccl.txt")
+    nccl.fails(test_nccl.test_nccl, "one GPU has nobody to talk to")
 
 
 def test_imports_are_those_of_the_slowest_node(replay: Replay) -> None:

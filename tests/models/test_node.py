@@ -142,6 +142,13 @@ def test_an_edited_program_has_another_hash(tmp_path: Path) -> None:
     assert before["files"] != after["files"]
 
 
+def test_the_program_of_a_shells_script_is_the_one_that_it_names() -> None:
+    python = node.program(["python3", "-V"])
+    assert node.program(["sh", "-ec", "python3 -V", "python3"]) == python
+    assert node.program(["sh", "-ec", "python3 -V"])["name"] == "sh"
+    assert node.program(["sh", "-ec", "exit", "no such program"])["name"] == "sh"
+
+
 def test_what_is_too_large_has_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one file, and of many: a job must not wait while all its data are read."""
     monkeypatch.setattr(node, "HASHED_BYTES", 100)

@@ -1,6 +1,7 @@
 """What GPUs say of themselves through nvidia-smi, amd-smi and rocm-smi: scripts on PATH say what these tools say.
 
-No output here is a copy. It is written after public outputs and sources, shortened, with other numbers and identities:
+H200 is what nvidia-smi of R580 has printed, with another identity. All other output is no copy: it is written after
+public outputs and sources, shortened, with other numbers and identities:
 nvidia-smi: the field names and the order of `--query-gpu` in nvidia-smi(1) 565.57; A100 with R550 and H100 with R535
 for the form of a line, 580.173 for the sentence about a field that is not known (it comes with exit code 2), the MIG
 User Guide for `-L`.
@@ -30,6 +31,10 @@ NVIDIA H100 80GB HBM3, GPU-b1000003-3333-4333-8333-000000000003, 00000000:19:00.
 700.00, 1980, 1980, 2619, 33, 73.31, [N/A], [N/A], 0x0000000000000000
 NVIDIA H100 80GB HBM3, GPU-b1000004-4444-4444-8444-000000000004, 00000000:3B:00.0, 535.129.03, 81559, Disabled, \
 700.00, 1980, 1980, 2619, 34, [Unknown Error], 0, 0, [N/A]
+"""
+H200 = """\
+NVIDIA H200, GPU-d1000007-7777-4777-8777-000000000007, 00000000:00:06.0, 580.159.04, 143771, Disabled, 700.00, 1980, \
+345, 3201, 37, 80.63, 0, 0, 0x0000000000000001
 """
 LIST = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-b1000003-3333-4333-8333-000000000003)
@@ -88,6 +93,13 @@ def test_a_look_at_two_a100(tmp_path: Path) -> None:
     assert " ".join(health) == state
     assert list(health.values()) == ["GPU-a1000001", 1395, 1215, 61, 399.52, 3, 0, ["power cap"]]
     assert looked.health[1]["throttled"] == []  # an idle GPU is slow by its own choice
+
+
+def test_a_look_at_an_idle_h200(tmp_path: Path) -> None:
+    looked = node_devices.look(tool(tmp_path, "nvidia-smi", query=H200))
+    identity = ["NVIDIA H200", "GPU-d1000007", "0000:00:06.0", "580.159.04"]
+    assert list(looked.devices[0].values()) == [*identity, 143771 * 2**20, None, 700, 1980]
+    assert list(looked.health[0].values()) == ["GPU-d1000007", 345, 3201, 37, 80.63, 0, 0, []]
 
 
 def test_mig_devices_stand_for_their_gpu_and_what_is_not_known_is_absent(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""Copies between a node and its GPUs, and inside of each GPU's memory: one GPU after the other.
+
+Tool: nvbandwidth, https://github.com/NVIDIA/nvbandwidth, built with CUDA's compiler and Boost's program_options.
+Tried: 0.8 (CUDA 13.0, driver 580) on one H200 and 16 cores. It compares what a copy has brought with what was sent.
+
+Primary: to_gpu and from_gpu (from and to page-locked memory of the host, one way, by the copy engine) and gpu_memory
+(a copy within the GPU; nvbandwidth counts its bytes once, so that the memory moves twice as many). Each is that of the
+node's slowest GPU, so that one bad slot or GPU is seen. The first node alone runs it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from catalogue import tools
+
+METRICS = {
+    "to_gpu": "host_to_device_memcpy_ce",
+    "from_gpu": "device_to_host_memcpy_ce",
+    "gpu_memory": "device_local_copy",
+}
+COMMAND = f"nvbandwidth --json -t {' '.join(METRICS.values())}\n"
+
+
+@pytest.mark.nightly
+@pytest.mark.workload(
+    command=tools.script(COMMAND, nvbandwidth="https://github.com/NVIDIA/nvbandwidth"), launcher="none"
+)
+def test_nvbandwidth(run, record):
+    said = tools.json_in(run.log, "nvbandwidth")["nvbandwidth"]
+    cases = {case["name"]: case for case in said["testcases"]}
+    assert {case["status"] for case in cases.values()} == {"Passed"}, "nvbandwidth says that a copy is wrong"
+    slowest = {name: min(_gigabytes(cases[case])) for name, case in METRICS.items()}
+    record(
+        run,
+        metrics={
+            "to_gpu": (slowest["to_gpu"], "GB/s", "higher"),
+            "from_gpu": (slowest["from_gpu"], "GB/s", "higher"),
+            "gpu_memory": (slowest["gpu_memory"], "GB/s", "higher"),
+        },
+        gpus=len(_gigabytes(cases[METRICS["to_gpu"]])),
+    )
+
+
+def _gigabytes(case):
+    return [float(cell) for row in case["bandwidth_matrix"] for cell in row if cell != "N/A"]
