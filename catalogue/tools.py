@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,5 +24,7 @@ def script(text: str, **needs: str) -> list[str]:
 def json_in(log: Path, key: str) -> Any:
     """Read the JSON object in a log that begins with this key on its own or on the next line."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    start = text.rfind("{", 0, text.index(f'"{key}"'))
-    return json.JSONDecoder().raw_decode(text, start)[0]
+    found = re.search(rf'\{{\s*"{re.escape(key)}"\s*:', text)
+    if found is None:
+        raise ValueError(f"{log} has no JSON object that begins with {key!r}")
+    return json.JSONDecoder().raw_decode(text, found.start())[0]

@@ -312,9 +312,12 @@ def _run(command: Sequence[str]) -> int:
     first process of a container is signalled alone, and hands them on.
     """
     process: Optional[subprocess.Popen[bytes]] = None
+    early: List[int] = []  # signals that came while the command was being started
 
-    def on_signal(number: int, _frame: Optional[FrameType]) -> None:
-        if process is not None and os.getpid() == 1:
+    def on_signal(number: int, _frame: Optional[FrameType] = None) -> None:
+        if process is None:
+            early.append(number)
+        elif os.getpid() == 1:
             with contextlib.suppress(OSError):
                 os.kill(process.pid, number)
 
@@ -327,6 +330,8 @@ def _run(command: Sequence[str]) -> int:
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return 127 if isinstance(error, FileNotFoundError) else 126
+    for number in early:
+        on_signal(number)
     return process.wait()
 
 

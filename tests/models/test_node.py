@@ -116,18 +116,29 @@ def test_a_signal_reaches_the_command_once_and_the_log_has_its_end(tmp_path: Pat
     assert (tmp_path / "signals").read_text() == "x\n"
 
 
-def test_the_first_process_of_a_container_hands_signals_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_early", [False, True])
+def test_the_first_process_of_a_container_hands_signals_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_early: bool
+) -> None:
+    """Also one that comes when the command has begun, and we do not know of it yet."""
     own = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: 1)
+    start = subprocess.Popen
 
     def send() -> None:
         until((tmp_path / "begun").exists)
         os.kill(own, signal.SIGUSR1)
 
-    sender = threading.Thread(target=send)
-    sender.start()
+    def started(*words: Any, **options: Any) -> Any:
+        process = start(*words, **options)
+        if is_early:
+            send()
+        else:
+            threading.Thread(target=send).start()
+        return process
+
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(subprocess, "Popen", started)
     assert node._run(["sh", "-c", f"trap 'exit 9' USR1; touch {tmp_path}/begun; while :; do sleep 0.02; done"]) == 9
-    sender.join()
 
 
 def test_an_edited_program_has_another_hash(tmp_path: Path) -> None:

@@ -167,8 +167,9 @@ def test_the_report_of_a_bare_python() -> None:
 
 @pytest.mark.slow
 def test_a_family_needs_a_package_that_the_report_looks_for(tmp_path: Path) -> None:
-    spec = node_checks.node_check_spec(platform("csx", "kubernetes"), tmp_path, "r", "/data")
-    assert spec.arguments == ("import=cerebras.pytorch", "/data")
+    data = str(tmp_path / "no data")
+    spec = node_checks.node_check_spec(platform("csx", "kubernetes"), tmp_path, "r", data)
+    assert spec.arguments == ("import=cerebras.pytorch", data)
     (tmp_path / "cerebras").mkdir()
     (tmp_path / "cerebras/pytorch.py").write_text("__version__ = '2.10.0'\n")
     argv = [sys.executable, "-S", node_report.__file__, *spec.arguments, "import=poptorch"]
@@ -177,7 +178,7 @@ def test_a_family_needs_a_package_that_the_report_looks_for(tmp_path: Path) -> N
     found = json.loads(done.stdout.removeprefix(node_report.MARK))
     assert found["packages"]["cerebras.pytorch"] == package("2.10.0")
     assert found["packages"]["poptorch"] == package(None)
-    assert found["folders"] == {"/data": False}
+    assert found["folders"] == {data: False}
 
 
 @pytest.mark.parametrize("text", ["", "hpcml_doctor {", "hpcml_doctor {]}", " hpcml_doctor {}"])
