@@ -3,6 +3,7 @@ marked real_slurm, and a Kubernetes, which is real on demand."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import tempfile
@@ -50,7 +51,9 @@ KEPT = (
 
 os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that a test makes
 # A benchmark of this machine's user holds the ordinary lock for hours.
-os.environ.update(HPC_ML_BENCH_LOCK=f"{tempfile.gettempdir()}/hpc-ml-bench-tests-{os.getpid()}.lock")
+LOCK = Path(tempfile.gettempdir(), f"hpc-ml-bench-tests-{os.getpid()}.lock")
+os.environ.update(HPC_ML_BENCH_LOCK=str(LOCK))
+atexit.register(LOCK.unlink, missing_ok=True)
 
 # The files that take longest, in the order in which workers of xdist take them: longest first, so that none is left to
 # run alone at the end. build/test.xml says how long each test took.
