@@ -14,6 +14,7 @@ from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.imports import reframe
 from reporting.tables.history_rows import by_test, latest_rows, tried_in_vain
 from reporting.tables.row import Row, number
 
@@ -98,12 +99,26 @@ def print_judged(judged: Judged, site: OpenedSite, *, explain: bool, verbose: bo
     if explain:
         for verdict in red:
             print("\n" + "\n".join(map(printable, verdict.text.splitlines())))
+        for line in _repeats(judged.rows):
+            print(printable(line))
     if lines:
         print()
     print(_summary(judged))
     if red and not explain:
         command = f"python -m reporting judge {site.options}".strip()
         print(f"How each red number was computed, and how it can be answered: {command}")
+
+
+def _repeats(rows: Sequence[Row]) -> list[str]:
+    """What is typed to repeat in ReFrame the imported tests that are red or suspect."""
+    commands = [
+        f"  {reframe.repeat_command(row.envelope)}"
+        for row in rows
+        if row.envelope is not None
+        and row.envelope.source == reframe.SOURCE
+        and any(verdict.red or verdict.kind is Kind.SUSPECT for verdict in row.verdicts.values())
+    ]
+    return ["", "To repeat in ReFrame, with the -c and -C of your other runs:", *commands] if commands else []
 
 
 def _lines(rows: Sequence[Row], night_ends: datetime.time, *, verbose: bool) -> list[str]:

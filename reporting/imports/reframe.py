@@ -8,6 +8,8 @@ device, or which direction of a variable is good.
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -134,6 +136,14 @@ def envelope_of(case: ReframeCase, site: str, directions: Mapping[MetricName, Di
         provenance={name: value for name, value in provenance.items() if value},
         source=SOURCE,
     )
+
+
+def repeat_command(run: Envelope) -> str:
+    """What is typed to run an imported test case again: ReFrame matches names without their blanks, as patterns."""
+    check, _, environ = run.key.test.rpartition(f"@{run.platform}+")
+    name = re.escape(check.replace(" ", "")).replace("@", ".")  # to ReFrame a pattern with an @ is a variant's number
+    patterns = [shlex.quote(f"^{pattern}$") for pattern in (name, re.escape(environ))]
+    return f"reframe -n {patterns[0]} --system={shlex.quote(run.platform)} -p {patterns[1]} -r"
 
 
 def _run_id(case: ReframeCase) -> str:

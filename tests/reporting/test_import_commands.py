@@ -18,6 +18,7 @@ DATABASE = RECORDINGS / "reframe" / "results.db"
 PERFLOGS = RECORDINGS / "reframe" / "perflogs"
 SOLVER = "solver@generic:default+builtin"
 STREAM = "stream %size=small@generic:default+builtin"
+REPEAT = "To repeat in ReFrame, with the -c and -C of your other runs:"
 
 
 @pytest.fixture
@@ -43,6 +44,20 @@ def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: Capture) -> N
     assert f"triad {together} 752.0 GB/s, is 6.0 % below its pin of 800.4 (20 runs since 2025-12-31)" in printed
     assert f"latency {together} 1.995 us, is 6.4 % above its pin of 1.874" in printed
     assert SOLVER not in printed
+    assert f"\n{REPEAT}\n  reframe -n '^stream%size=small$' --system=generic:default -p '^builtin$' -r\n" in printed
+
+
+def test_a_suspect_is_repeated_by_reframe(site: Path, capsys: Capture) -> None:
+    """With one false red a month, 26 runs do not show that a single one of -6 % is suspect."""
+    (site / "site.yaml").write_text("name: centre\nfalse_reds_a_month: 20\n")
+    assert main(["import", "reframe", str(PERFLOGS / "generic"), f"--site={site}"]) == 0
+    capsys.readouterr()
+    assert main(["judge", SOLVER, f"--site={site}", "--tonight=2026-01-25"]) == 0
+    assert REPEAT not in capsys.readouterr().out
+    assert main(["judge", SOLVER, f"--site={site}", "--tonight=2026-01-26"]) == 0
+    printed = capsys.readouterr().out
+    assert "\n1 suspect" in printed
+    assert f"\n{REPEAT}\n  reframe -n '^solver$' --system=generic:default -p '^builtin$' -r\n" in printed
 
 
 def test_the_next_night_adds_only_what_is_new(site: Path, capsys: Capture) -> None:

@@ -278,6 +278,26 @@ def test_a_repeated_test_is_one_test(tmp_path: Path) -> None:
     assert [case.test for case in read(log)] == ["io %n=2@daint:gpu+gnu"] * 2
 
 
+@pytest.mark.parametrize(
+    ("check", "typed"),
+    [
+        ("stream", "'^stream$'"),
+        ("odd %word=a b c", "'^odd%word=abc$'"),
+        ("odd %word=50%", "'^odd%word=50%$'"),
+        ("odd %word=x@1", "'^odd%word=x.1$'"),
+        ("odd %word=f(x)+y", r"'^odd%word=f\(x\)\+y$'"),
+        ("odd %word=it's", """'^odd%word=it'"'"'s$'"""),
+        ("odd %word=$HOME", r"'^odd%word=\$HOME$'"),
+        ("odd %word=(1, 2)", r"'^odd%word=\(1,2\)$'"),
+    ],
+)
+def test_a_test_is_repeated_by_the_name_that_reframe_matches(check: str, typed: str) -> None:
+    """Each of these was typed, and ReFrame 4.10.4 selected the one test case."""
+    case = ReframeCase(check, "daint", "gpu", "gnu", "pass", session="s")
+    command = reframe.repeat_command(reframe.envelope_of(case, "centre", {}, IMPORTED_S))
+    assert command == f"reframe -n {typed} --system=daint:gpu -p '^gnu$' -r"
+
+
 # --- which direction is good -----------------------------------------------------------------------------------------
 
 
