@@ -21,6 +21,7 @@ from reporting.compare import robust
 from reporting.gate import estimates
 from reporting.gate.course import DRIFT_NIGHTS
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Strictness
+from reporting.gate.judge import COARSE_RUNS
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -288,6 +289,18 @@ def gate(values: Floats, repeats: Floats | None = None, strictness: Strictness |
     for night in range(PIN_RUNS, values.shape[1]):
         repeat = None if repeats is None else repeats[:, night]
         red[:, night], _ = judged.judge(values[:, night], repeat)
+    return red
+
+
+def learning(values: Floats, repeats: Floats) -> Flags:
+    """The red nights of series that have no pin yet; a step is red only if the second run is one, too."""
+    red = np.zeros(values.shape, dtype=bool)
+    for night in range(COARSE_RUNS, values.shape[1]):
+        level = np.median(values[:, :night], axis=1, keepdims=True)
+        changes = values[:, :night] / level - 1
+        noise = noises(changes, np.ones(changes.shape, dtype=bool), Strictness())
+        limit = np.maximum(noise.step_limit(), estimates.LARGE)
+        red[:, night] = np.maximum(values[:, night], repeats[:, night]) / level[:, 0] - 1 < -limit
     return red
 
 

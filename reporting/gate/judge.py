@@ -124,11 +124,12 @@ def _verdict(subject: Subject) -> Verdict:
 def _learning(subject: Subject, known: Sequence[RunValue]) -> Verdict:
     """The verdict on a run whose series has no pin yet: only a coarse step is seen."""
     series, run = subject.series, subject.series.runs[-1]
-    if len(known) >= COARSE_RUNS:
-        level = median([value.value for value in known])
-        far = [one for one in _unanswered(series) if level and series.change(one.value, level) < -LARGE]
+    level = median([value.value for value in known]) if len(known) >= COARSE_RUNS else 0.0
+    if level != 0:
+        limit = max(LARGE, estimates.step_limit(estimates.noise_of(series.changes(known, level))))
+        far = [one for one in _unanswered(series) if series.change(one.value, level) < -limit]
         if far:
-            return _coarse(subject, known, level, far[-1])
+            return _coarse(subject, known, level, far[-1], limit)
     runs = len(known) + (1 if run.eligible else 0)
     lines = [explanation.learning_sentence(subject, runs), *explanation.doubts(subject)]
     return _of(subject, Kind.LEARNING, f"learning {runs} of {PIN_RUNS}", lines, runs=runs)
@@ -143,8 +144,8 @@ def _unanswered(series: Series) -> list[RunValue]:
     return [*[one for one in last if not series.passed_step(one)], run]
 
 
-def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue) -> Verdict:
-    found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), LARGE)
+def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue, limit: float) -> Verdict:
+    found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), limit)
     causes = explanation.causes_between(subject, known, [run])
     lines = [
         explanation.coarse_sentence(subject, found, level, len(known), run.night),

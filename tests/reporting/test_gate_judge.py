@@ -74,6 +74,15 @@ def test_while_it_learns_a_series_sees_ten_percent_over_five_runs(runs, value, r
         assert verdict.change == pytest.approx(-0.11)
 
 
+@pytest.mark.parametrize(("value", "red"), [(84.0, False), (40.0, True)])
+def test_a_loud_series_that_learns_is_red_by_no_run_that_chance_explains(value, red):
+    past = [run(number, value) for number, value in enumerate((100.0, 109.0, 91.0, 96.0, 104.0))]
+    verdict = verdict_on(run(5, value), past)
+    assert verdict.red == red
+    if red:
+        assert verdict.limit == pytest.approx(3.5 * 1.4826 * 0.04 * (1 + 0.7 / 5**0.5))
+
+
 def test_a_run_in_doubt_clears_no_coarse_step():
     past = [*nights(10), run(10, 60.0, verdicts={METRIC: {"kind": "slower", "red": True}})]
     verdict = verdict_on(in_doubt(11, 100.0), past)
