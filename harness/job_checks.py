@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from harness import cases
+from harness.collection import TestFiles
 from harness.inputs import Inputs
 from harness.wording import counted
 from platforms.config.schema import Platform
@@ -60,6 +61,30 @@ def refuse_incomplete(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> None:
                 f"{name}: {', '.join(missing)} not set, so nothing was submitted. Write `values: {{{values}}}` in "
                 f"{inputs.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
             )
+
+
+def refuse_unknown_committed(files: TestFiles, platforms: Sequence[Platform]) -> None:
+    """Raise UsageError for a committed value of a test that there cannot be on its platform."""
+    if not any(platform.committed for platform in platforms):
+        return
+    from reporting.gate.committed import commitments
+
+    for platform in platforms:
+        names = (None, *platform.benchmarks)
+        layouts = [str(one) for name in names for kind in platform.layouts for one in platform.layout_list(name, kind)]
+        for commitment in commitments([platform]):
+            file = files.of_test(commitment.keys.test)
+            test, _, case = commitment.keys.test.rpartition("::")[2].partition("[")
+            function = rf"^ *(async +)?def {re.escape(test)}\("
+            if not file.is_file():
+                what = f"there is no file {file}"
+            elif not re.search(function, file.read_text(errors="replace"), re.MULTILINE):
+                what = f"{file} has no test {test!r}"
+            elif not case.startswith(tuple(f"{platform.name}-{layout}" for layout in layouts)):
+                what = f"{platform.name} has no such layout: an id is as in {test}[{platform.name}-{layouts[0]}]"
+            else:
+                continue
+            raise pytest.UsageError(f"{commitment.mistake('test', what)}. Nothing was submitted")
 
 
 def refuse_untrainable(inputs: Inputs, jobs: Mapping[str, JobSpec], items: Sequence[pytest.Item]) -> None:

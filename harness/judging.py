@@ -11,6 +11,7 @@ from pathlib import Path
 from platforms.config.schema import Site
 from platforms.job import BenchError, Metric
 from reporting.gate.changed_metrics import changed_metrics
+from reporting.gate.committed import Commitment, Counted, counted, standing
 from reporting.gate.confirmation import settled
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
@@ -38,20 +39,31 @@ class Judging:
         history: the folder.
         site_folder: with the answers of people.
         tests: whose history is read, once, when the first of them is judged.
+        committed: values of these tests.
         require: a number that cannot be compared is an error.
         typed: what printed commands need beside their arguments, such as `--site=DIR`.
     """
 
     def __init__(
-        self, history: Path, site: Site, site_folder: Path, tests: Collection[str], *, require: bool, typed: str
+        self,
+        history: Path,
+        site: Site,
+        site_folder: Path,
+        tests: Collection[str],
+        committed: Sequence[Commitment],
+        *,
+        require: bool,
+        typed: str,
     ) -> None:
         self._history = history
         self._site = site
         self._site_folder = site_folder
         self._tests = frozenset(tests)
+        self._committed = committed
         self._require = require
         self._typed = typed
         self._judged: dict[str, Envelope] = {}  # by test
+        self._counted: dict[Commitment, list[Counted]] = {}
 
     @cached_property
     def past(self) -> PastRuns:
@@ -130,6 +142,27 @@ class Judging:
         lines = [f"  {verdict.metric.replace('_', ' ')}: {verdict.short}" for verdict in others]
         return "\n".join([first.text, f"Other metrics of the same run ({judge_command} says all of them):", *lines])
 
+    def mistaken_commitments(self) -> list[str]:
+        """A line on each committed value that cannot be compared with what the last run of its test has recorded."""
+        last = [(commitment, self._last_metrics(commitment.keys.test)) for commitment in self._committed]
+        return [said for commitment, metrics in last if metrics and (said := commitment.misfit(metrics))]
+
+    def missed(self, jobs: Sequence[Envelope]) -> list[str]:
+        """A sentence on each committed value that a run of a test misses, or that cannot be compared with it."""
+        sentences = []
+        for commitment in self._committed:
+            test = jobs[-1].key.test
+            if commitment.keys.test != test:
+                continue
+            runs = counted(commitment, [*self._past_of_tests.get(test, ()), *jobs])
+            self._counted[commitment] = runs
+            misfit = commitment.misfit(jobs[-1].metrics)
+            if misfit is not None:
+                sentences.append(misfit)
+            elif runs[-1].is_met is False and runs[-1].value is not None:
+                sentences.append(commitment.missed(runs[-1].value))
+        return sentences
+
     def fails(self, verdict: Verdict) -> bool:
         """Whether a verdict fails its test."""
         unsure = verdict.blind or not verdict.pinned or verdict.kind is Kind.SUSPECT
@@ -169,6 +202,9 @@ class Judging:
             for metric, verdict in of_test.items():
                 if verdict.kind not in (Kind.OK, Kind.LEARNING):
                     lines.append(f"{test}: {metric}: {verdict.short}")
+        for commitment, runs in self._counted.items():
+            said = f"{standing(commitment, runs)}; this run: {runs[-1].said}"
+            lines.append(f"{commitment.keys.test}: {commitment} ({commitment.keys.source}): {said}")
         if verdicts and self.problem is not None:
             lines.append(self.problem)
         return lines

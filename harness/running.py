@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
@@ -33,7 +33,8 @@ class RunningTest:
         remark: on what is recorded of several jobs.
         is_unrecorded: it has passed, and has not called record(run).
         is_discarded: it has failed, and its numbers mean nothing.
-        regression: a short line, of a test that the gate or its plan has failed.
+        missed: sentences on committed values that its run has missed.
+        regression: a short line, of a test that the gate, its plan or a committed value has failed.
         conclusion: what its jobs say together, where it has several.
         has_ended: its outcome is in the history.
     """
@@ -44,6 +45,7 @@ class RunningTest:
     is_unrecorded: bool = False
     is_discarded: bool = False
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # of the gate, by metric
+    missed: Sequence[str] = ()
     regression: str | None = None
     conclusion: Conclusion | None = None
     has_ended: bool = False
@@ -124,9 +126,12 @@ class Running:
             verdicts = judging.verdicts(measured[-1], measured[:-1])
             test.verdicts = judging.settled(self.confirmations.confirmed(item.nodeid, verdicts))
             red = judging.failing(test.verdicts)
-            if red:
-                test.regression = "; ".join(f"{verdict.metric}: {verdict.short}" for verdict in red)
-                pytest.fail(judging.text(red), pytrace=False)
+            test.missed = judging.missed(measured)
+            if red or test.missed:
+                said = [f"{verdict.metric}: {verdict.short}" for verdict in red]
+                test.regression = "; ".join([*said, *test.missed])
+                texts = [judging.text(red)] if red else []
+                pytest.fail("\n".join([*texts, *test.missed]), pytrace=False)
         if test.conclusion is not None and test.conclusion.fails:
             test.regression = test.conclusion.short
             pytest.fail(test.conclusion.text, pytrace=False)
@@ -157,7 +162,7 @@ class Running:
             verdicts: Mapping[str, Verdict] = {}
             if result.request.trial.role is Role.MEASURE:
                 verdicts = test.verdicts
-            is_red = any(verdict.red for verdict in verdicts.values())
+            is_red = any(verdict.red for verdict in verdicts.values()) or bool(verdicts and test.missed)
             job_outcome = test_outcome if is_red or len(jobs) == 1 else outcome.of_trial(result)
             sane = not test.is_discarded and self.trials.has_passed(item.nodeid, job)
             self.entries.test_ended(job, job_outcome, sane, verdicts)

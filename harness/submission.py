@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from harness import job_checks, output_paths, pauses, session_start
+from harness.collection import FILES
 from harness.console import Console
 from harness.history_entries import HistoryEntries
 from harness.job_factory import JobFactory
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from harness.inputs import Inputs
     from harness.session_start import StartedSession
     from harness.suite import Suite
+    from platforms.config.schema import Platform
+    from platforms.job import JobSpec
 
 KILLED_RUNS = 3  # so many are named
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
@@ -67,6 +70,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     job_checks.refuse_incomplete(inputs, jobs)
     for specs in factory.each_stacks_jobs():
         job_checks.refuse_untrainable(inputs, specs, items)
+    job_checks.refuse_unknown_committed(config.stash[FILES], _used_platforms(inputs, jobs))
 
     plan = session_start.session_plan(config, jobs, entries.folder)
     beat_s = max(inputs.platforms[spec.platform].poll_s for spec in jobs.values())
@@ -114,6 +118,8 @@ def _begin(running: Running, started: StartedSession, factory: JobFactory, conso
         runner.hand_over(HAND_OVER_S)
     if options.gate != "off" and not options.trials.single_nodes:
         confirmations = _confirmations(running, started, factory, console)
+        for line in confirmations.judging.mistaken_commitments():
+            console.problem(line)
         running.confirmations = confirmations
         factory.repeats = confirmations.repeats
         trials.waits_for_others = confirmations.waits
@@ -158,11 +164,16 @@ def _history_entries(inputs: Inputs) -> HistoryEntries:
         raise pytest.UsageError(f"{error}. Nothing was submitted") from None
 
 
+def _used_platforms(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> list[Platform]:
+    return [inputs.platforms[name] for name in dict.fromkeys(spec.platform for spec in jobs.values())]
+
+
 def _confirmations(running: Running, started: StartedSession, factory: JobFactory, console: Console) -> Confirmations:
     """The gate of a session, and the repeats of suspect runs, for the tests that are measured once."""
     # Imported here, so that jobs are submitted before the gate is loaded.
     from harness.confirmations import Confirmations
     from harness.judging import Judging
+    from reporting.gate.committed import commitments
 
     inputs = running.inputs
     history = running.entries.folder
@@ -171,6 +182,7 @@ def _confirmations(running: Running, started: StartedSession, factory: JobFactor
         inputs.site,
         inputs.options.site,
         running.tests,
+        commitments(_used_platforms(inputs, factory.first_jobs())),
         require=inputs.options.gate == "require",
         typed=inputs.typed_for_commands(history),
     )

@@ -1,11 +1,12 @@
-"""The keys of a platform file below `slurm:`, `container:`, `kubernetes:` and `policy:`."""
+"""The keys of a platform file below `slurm:`, `container:`, `kubernetes:`, `policy:` and `committed:`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from platforms.config.cluster_values import (
     Amount,
@@ -21,6 +22,7 @@ from platforms.config.cluster_values import (
 )
 from platforms.config.sbatch_options import check_site_directive
 from platforms.config.values import Count, Filled, Flag, ManifestPath, Seconds, Some, Text, Variable, ZeroOrMore
+from platforms.job import Metric
 from platforms.printable import printable
 
 STRICT = ConfigDict(
@@ -251,6 +253,31 @@ class StackKeys(BaseModel):
     env: Mapping[Variable, Text] = Field(default={}, description="environment variables, added to the platform's")
     arguments: Words = Field(default=(), description="words added to the command line of the job")
     code: Filled | None = Field(default=None, description="commit of the suite whose models/ jobs run, as --code")
+
+
+_COMMITTED = re.compile(r"at (least|most) (\d+(?:\.\d+)?(?:e[+-]?\d+)?) (\S.*)")
+
+
+def _committed_value(value: object) -> object:
+    """Read `at least 1500 GFLOP/s`."""
+    found = _COMMITTED.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not float(found[2]):
+        raise ValueError("is no committed value (write at least 1500 GFLOP/s, or at most 5 us)")
+    return Metric(float(found[2]), found[3], "higher" if found[1] == "least" else "lower")
+
+
+class CommittedKeys(BaseModel):
+    """What a contract promises of one metric of one test."""
+
+    model_config = STRICT
+
+    test: Filled = Field(description="its id, as in catalogue/test_hpl.py::test_hpl[mine-1x4gpu]")
+    metric: Filled = Field(description="its name, as the test records it")
+    value: Annotated[
+        Metric, BeforeValidator(_committed_value), WithJsonSchema({"type": "string", "pattern": _COMMITTED.pattern})
+    ] = Field(description="as in `at least 1500 GFLOP/s` or `at most 5 us`")
+    source: Filled = Field(description="the clause of the contract")
+    runs: Count = Field(default=3, description="so many runs in a row must meet it")
 
 
 class PolicyKeys(BaseModel):

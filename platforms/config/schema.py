@@ -19,6 +19,7 @@ from platforms.config import loading, yaml_lines
 from platforms.config.devices import DeviceCount, count_accelerators
 from platforms.config.keys import (
     STRICT,
+    CommittedKeys,
     ContainerKeys,
     KubernetesKeys,
     ObstacleOrReason,
@@ -173,6 +174,9 @@ class PlatformFile(CommonKeys):
     )
     cannot_run: ObstacleOrReason | None = Field(
         None, description="why none of the suite's benchmarks can run there (they are skipped), as for unsupported"
+    )
+    committed: tuple[CommittedKeys, ...] = Field(
+        (), description="what a contract promises, met once so many runs in a row have met it"
     )
     until: Day = Field(None, description="last day of the machine, YYYY-MM-DD; its tests are skipped afterwards")
     successor: Name | None = Field(None, description="name of the platform to use once this one has ended")

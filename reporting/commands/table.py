@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from platforms import atomic_file
+from platforms import atomic_file, checkout
 from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.commands import answering
@@ -17,15 +17,19 @@ from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
 from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, now_of, typed_date, until_tonight
+from reporting.gate.committed import commitments
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.tables.anchors import beside
+from reporting.tables.committed import committed_tables
 from reporting.tables.grouped import Table, tables_of
 from reporting.tables.history_rows import all_rows, latest_rows
 from reporting.tables.markdown import markdown
 from reporting.tables.row import Row
 from reporting.tables.text import text
 from reporting.tables.tidy import tidy
+
+PAPER = 100  # columns of a printed page
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +44,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="DATE", type=typed_date, help="all runs since the night of DATE, as 2026-11-17"
     )
     parser.add_argument("--anchors", action="store_true", help="show published numbers beside those that are like them")
+    parser.add_argument(
+        "--committed",
+        action="store_true",
+        help="one page to print: the runs that meet what a contract promises (`committed:` of the platforms' files)",
+    )
     add_tonight(parser)
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
@@ -48,31 +57,59 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print or write the tables, and to stderr what cannot be read of the history and of the answers. Returns 0."""
     refuse_place(options.output, "table.txt")
+    if options.committed and options.format == "csv":
+        raise RefusedError("--committed: a page, so --format text or markdown")
     if options.anchors and options.format == "csv":
         raise RefusedError("--anchors: CSV has our own runs only; --format text and markdown show published numbers")
     site = open_site(options)
     problems: list[str] = []
     envelopes = until_tonight(selected(site, options.selection, problems), options, site)
-    rows = _rows(site, envelopes, options, problems)
-    if not rows:
-        raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")
-    if options.format == "csv":
-        content = tidy(rows, site.settings.night_ends)
-    elif options.format == "markdown":
-        content = "\n".join([*markdown(_tables(rows, options)), ""])
+    if options.committed:
+        content, written = _committed(site, envelopes, options, problems), f"page written to {options.output}"
     else:
-        width = None
-        if options.output is None and sys.stdout.isatty():
-            width = shutil.get_terminal_size().columns
-        content = "\n".join([*map(printable, text(_tables(rows, options), width)), ""])
+        rows = _rows(site, envelopes, options, problems)
+        if not rows:
+            raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")
+        content, written = _content(rows, site, options), f"runs written to {options.output}: {len(rows)}"
     if options.output is None:
         print(content, end="")
         sys.stdout.flush()
     else:
         atomic_file.write_text(options.output, content)
-        print(f"runs written to {options.output}: {len(rows)}", file=sys.stderr)
+        print(written, file=sys.stderr)
     answering.warn(problems)
     return 0
+
+
+def _content(rows: Sequence[Row], site: OpenedSite, options: argparse.Namespace) -> str:
+    if options.format == "csv":
+        return tidy(rows, site.settings.night_ends)
+    return _page(_tables(rows, options), options, None)
+
+
+def _page(tables: Sequence[Table], options: argparse.Namespace, width: int | None) -> str:
+    """Tables as text or Markdown. `width`: columns where they are not shown in a terminal."""
+    if options.format == "markdown":
+        return "\n".join([*markdown(tables), ""])
+    if options.output is None and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+    return "\n".join([*map(printable, text(tables, width)), ""])
+
+
+def _committed(
+    site: OpenedSite, envelopes: Sequence[Envelope], options: argparse.Namespace, problems: list[str]
+) -> str:
+    """The page of the committed values of all platforms. Raises RefusedError where there are none."""
+    _, platforms = checkout.load(site.folder)
+    for mistakes in platforms.mistakes.values():
+        problems.extend(mistakes)
+    chosen = [
+        one for one in commitments(platforms.values()) if all(word in one.keys.test for word in options.selection)
+    ]
+    if not chosen:
+        raise RefusedError("no platform has `committed:` values of such tests (docs/platforms.md)")
+    title = f"Committed values of {site.settings.name}, {now_of(options, site).date()}"
+    return f"{title}\n\n{_page(list(committed_tables(chosen, envelopes)), options, PAPER)}"
 
 
 def _tables(rows: Sequence[Row], options: argparse.Namespace) -> list[Table]:

@@ -17,7 +17,7 @@ from platforms.config.cluster_values import quantity_of
 from platforms.config.keys import ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, StackKeys, VolumeKeys
 from platforms.config.schema import Platform, Site, load_site
 from platforms.config.values import RESERVED_MARKS
-from platforms.job import ConfigError, Layout, RefusedError
+from platforms.job import ConfigError, Layout, Metric, RefusedError
 from platforms.schedulers import FILE_KEYS
 
 load_platforms = partial(schema.load_platforms, schedulers=FILE_KEYS)
@@ -88,6 +88,17 @@ def test_the_documentations_examples_load(tmp_path: Path) -> None:
 
 
 # --- what is written is what is read ---
+
+
+def test_a_committed_value_has_a_direction_and_a_unit(tmp_path: Path) -> None:
+    text = "committed: [{test: t, metric: hpl, value: %s, source: contract 3.2}]"
+    (found,) = load(tmp_path, text % "at most 5.5e-1 us").committed
+    assert (found.value, found.runs) == (Metric(0.55, "us", "lower"), 3)
+    for value in ("1500", "1500 GFLOP/s", "at least 0 GB/s", "at least 5"):
+        (mistake,) = mistakes(tmp_path, text % value)
+        assert mistake == (
+            "1: committed[0].value: is no committed value (write at least 1500 GFLOP/s, or at most 5 us)"
+        )
 
 
 @pytest.mark.parametrize(
@@ -295,7 +306,7 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str | bytes, pr
         ("size:\nmode: overlap\n", "1: size: nothing is written here (write a value, or remove the line)"),
         ("name: other\n", "1: name: cannot be set (a platform has the name of its file)"),
         ("time_limit_s: 60\n", "1: time_limit_s: unknown key (did you mean 'time_limit'?)"),
-        ("colour: red\n", "1: colour: unknown key (known: arguments, benchmarks, cannot_run, configurations,"),
+        ("colour: red\n", "1: colour: unknown key (known: arguments, benchmarks, cannot_run, committed, co"),
         ("benchmarks:\n  deepcam:\n    device: gpu\n", "3: benchmarks.deepcam.device: unknown key (known: arguments,"),
         ("benchmarks:\n  deepcam:\n    layouts: 4x2\n", "3: benchmarks.deepcam.layouts: needs a list, as in [a, b],"),
         ("benchmarks: [deepcam]\n", "1: benchmarks: needs lines of `key: value`, not a list"),
