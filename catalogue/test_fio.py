@@ -39,6 +39,7 @@ echo "compressed: $(head -c 16M "$folder/data" | gzip -1 | wc -c) of $(head -c 1
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.nightly
 @pytest.mark.workload(
     command=tools.script(FIO, fio="Debian's package fio, or https://github.com/axboe/fio"), launcher="none"

@@ -72,6 +72,7 @@ echo "last cache: $(lscpu --bytes -C=ALL-SIZE | tail -n 1) bytes"
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.nightly
 @pytest.mark.workload(
     command=tools.script(HPCC, hpcc="Debian's package hpcc", mpirun="Debian's package openmpi-bin"),

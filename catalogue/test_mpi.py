@@ -32,6 +32,7 @@ cat "$results"
 RATE, SECONDS = r"^ *%d +([\d.]+) +[\d.]+ *$", r"^ *%d +[\d.]+ +([\d.]+) *$"
 
 
+@pytest.mark.acceptance
 @pytest.mark.nightly
 @pytest.mark.workload(
     command=tools.script(NETPIPE, NPopenmpi="Debian's package netpipe-openmpi", mpirun="Debian's package openmpi-bin"),

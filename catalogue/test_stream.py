@@ -31,6 +31,7 @@ echo "last cache: $cache bytes"
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.nightly
 @pytest.mark.workload(command=tools.script(STREAM, lscpu="Debian's package util-linux"), launcher="none")
 def test_stream(run, record):

@@ -36,6 +36,7 @@ for name in ("cold", "warm"):
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.nightly
 @pytest.mark.workload(
     command=["sh", "-c", 'exec ${SLURM_JOB_ID:+srun --ntasks-per-node=1} "$0" -c "$1"', "{python}", IMPORTS],
@@ -60,6 +61,7 @@ echo "empty step: $((($(date +%s%N) - begin) / 1000)) us"
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.nightly
 @pytest.mark.workload(command=["sh", "-ec", EMPTY], launcher="none")
 def test_empty_job(run, record):

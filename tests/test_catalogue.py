@@ -311,10 +311,17 @@ def test_the_catalogue_runs_where_it_is_named(project: Project, fio: Replay) -> 
     project.platform("mine", f"env: {{PATH: '{fio.programs}:{os.environ['PATH']}', RECORDED: {fio.recorded}}}\n")
     for name in ("test_fio.py", "test_hpl.py", "tools.py"):
         project.write(f"catalogue/{name}", (ROOT / "catalogue" / name).read_text())
-    result = project.pytest("catalogue", "-m", "mine and nightly", "-k", "fio")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*mine*checkpoint*0.872*GB/s*"])
+    for set_of_tests in ("nightly", "acceptance"):
+        result = project.pytest("catalogue", "-m", f"mine and {set_of_tests}", "-k", "fio")
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["*mine*checkpoint*0.872*GB/s*"])
     assert not project.pytest("--collect-only", "-q").stdout.str().count("catalogue")
+
+
+def test_each_test_is_in_a_set() -> None:
+    for path in (ROOT / "catalogue").glob("test_*.py"):
+        for before in path.read_text().split("\ndef test_")[:-1]:
+            assert re.findall(r"^@pytest.mark.(nightly|acceptance)$", before.rpartition("\n\n\n")[2], re.MULTILINE)
 
 
 def test_what_the_readme_says_is_primary_is_what_is_recorded() -> None:

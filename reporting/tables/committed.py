@@ -10,7 +10,7 @@ from reporting.history.envelope import Envelope
 from reporting.phrases import listed
 from reporting.tables.grouped import Table
 
-FACTS = ("device", "driver", "kernel")
+FACTS = ("device", "cpu", "driver", "kernel")
 NODES = 4  # that a row names
 
 

@@ -120,7 +120,7 @@ started           run        nodes     value GFLOP/s  verdict
 2026-11-24 23:26  nightly-2  n01, n02         1602.5  met, +6.8 %
 2026-11-25 23:26  nightly-3  n01, n02           1400  in doubt: not alone
 2026-11-26 23:26  nightly-4  n01, n02           1640  met, +9.3 %
-device: NVIDIA H100; driver: 580.65; kernel: not recorded
+device: NVIDIA H100; cpu: not recorded; driver: 580.65; kernel: not recorded
 """
     )
     (tmp_path / "platforms" / "mine.yaml").unlink()
