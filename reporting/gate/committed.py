@@ -88,13 +88,14 @@ def commitments(platforms: Iterable[Platform]) -> list[Commitment]:
 
 
 def counted(commitment: Commitment, envelopes: Iterable[Envelope]) -> list[Counted]:
-    """The runs of its test, in the order of their starts. Of two envelopes with one key the later one counts.
+    """The runs of its test at the site of the last one, in the order of their starts.
 
-    Repeats of suspects, campaigns and visits to nodes are left out.
+    Of two envelopes with one key the later one counts. Repeats of suspects, campaigns and visits to nodes are left out.
     """
-    of_test = {run.key: run for run in envelopes if run.key.test == commitment.keys.test and run.trial.in_series}
+    of_test = [run for run in envelopes if run.key.test == commitment.keys.test and run.trial.in_series]
+    of_site = {run.key: run for run in of_test if run.key.site == of_test[-1].key.site}
     runs: dict[str, list[Envelope]] = {}
-    for envelope in sorted(of_test.values(), key=order):
+    for envelope in sorted(of_site.values(), key=order):
         runs.setdefault(envelope.key.run_id, []).append(envelope)
     return [_counted(commitment, jobs) for jobs in runs.values()]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,12 @@ def test_a_run_in_doubt_and_one_that_the_machine_lost_count_neither_way() -> Non
 def test_a_test_that_failed_on_its_own_ends_the_row() -> None:
     wrong = run(1, None, sane=False, outcome=Outcome.FAILED)
     assert said(run(0, 1600.0), wrong, run(2, 1600.0)) == "met in 1 of 3 consecutive runs so far"
+
+
+def test_the_runs_of_another_site_that_shares_the_history_are_none_of_them() -> None:
+    other, own = run(0, 1600.0), run(1, 1600.0)
+    other = replace(other, key=other.key._replace(site="other"))
+    assert said(other, own) == "met in 1 of 3 consecutive runs so far"
 
 
 def test_several_jobs_of_a_run_are_their_median_and_repeats_of_suspects_are_none_of_them() -> None:
