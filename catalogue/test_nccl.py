@@ -39,6 +39,7 @@ ROW = r"^ *\d+ +\d+ +\w+ +\w+ +-?\d+ +(\S+) +\S+ +(\S+) +(\S+) +\S+ +\S+ +\S+ +(
 
 
 @pytest.mark.nightly
+@pytest.mark.acceptance
 @pytest.mark.parametrize("collective", ["all_reduce", "alltoall"])
 @pytest.mark.workload(
     command=tools.script(NCCL, all_reduce_perf="https://github.com/NVIDIA/nccl-tests, or rccl-tests for AMD's GPUs"),

@@ -23,6 +23,7 @@ COMMAND = f"nvbandwidth --json -t {' '.join(METRICS.values())}\n"
 
 
 @pytest.mark.nightly
+@pytest.mark.acceptance
 @pytest.mark.workload(
     command=tools.script(COMMAND, nvbandwidth="https://github.com/NVIDIA/nvbandwidth"), launcher="none"
 )
