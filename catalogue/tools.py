@@ -1,4 +1,4 @@
-"""What the tests of this folder share: the shell script of a job, and the JSON in its log."""
+"""What the tests of this folder share: the shell script of a job, its MPI ranks, and the JSON in its log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,24 @@ import re
 from pathlib import Path
 from typing import Any
 
+from platforms.results import numbers
+
+# A job of Slurm has one task on each node, so that OpenMPI counts one slot there: it must take more. Ranks that wait do
+# not yield their cores all the same.
+RANKS = """
+per_node={ranks_per_node}
+[ {ranks} -gt 1 ] || per_node=2
+run="${CATALOGUE_MPIRUN:-mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by ppr:$per_node:node}"
+command -v ${run%% *} >/dev/null || { echo "${run%% *} is not on this node: catalogue/README.md, MPI ranks"; exit 127; }
+"""
+# The folder $folder of the storage that is measured.
+SCRATCH = """
+mkdir -p "${CATALOGUE_SCRATCH:-{data_dir}}"
+folder=$(mktemp -d -p "${CATALOGUE_SCRATCH:-{data_dir}}" catalogue.XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+echo "file system: $(stat -f -c %T "$folder")"
+"""
+COMPRESSED = 'echo "compressed: $(head -c 16M %s | gzip -1 | wc -c) of $(head -c 16M %s | wc -c) bytes"\n'
 CHECK = 'command -v %s >/dev/null || { echo "%s is not on this node: %s"; exit 127; }\n'
 
 
@@ -19,6 +37,33 @@ def script(text: str, **needs: str) -> list[str]:
     """
     checks = "".join(CHECK % (program, program, source) for program, source in needs.items())
     return ["sh", "-ec", checks + text, *needs]
+
+
+def ranks(text: str, **needs: str) -> list[str]:
+    """Make the command of a job from a shell script in which `$run` before a program starts its MPI ranks."""
+    return script(RANKS + text, **needs)
+
+
+def assert_from_storage(log: Path, fetched: float, read: float) -> None:
+    """Refuse reads that a page cache has answered, where the kernel counts what a process fetches from storage.
+
+    Lustre counts no direct I/O (llite/rw.c), but direct I/O is what passes its page cache by.
+    """
+    lustre = "file system: lustre\n" in log.read_text()
+    assert lustre or fetched > 0.95 * read, (
+        f"of {read:.0f} bytes, {fetched:.0f} came from storage, the rest from a cache"
+    )
+
+
+def compressed(file: str) -> str:
+    """Return the line of a job's script by which `assert_incompressible` judges a file, named as the shell does."""
+    return COMPRESSED % (file, file)
+
+
+def assert_incompressible(log: Path) -> None:
+    """Refuse data of which a storage that compresses stores less, and so is fast."""
+    (packed,), (whole,) = numbers(log, r"^compressed: (\d+) of"), numbers(log, r"^compressed: .* of (\d+) bytes")
+    assert packed > 0.95 * whole, f"the data are compressible: gzip makes {packed:.0f} bytes of {whole:.0f}"
 
 
 def json_in(log: Path, key: str) -> Any:

@@ -7,6 +7,7 @@ nccl_infiniband.txt of github.com/NVIDIA/nccl, issue 1453, and nccl_tcp.txt of g
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -16,12 +17,28 @@ from typing import Any
 
 import pytest
 
-from catalogue import test_fio, test_hpl, test_mpi, test_nccl, test_nvbandwidth, test_stream, test_user_path
+from catalogue import (
+    test_dlio,
+    test_fio,
+    test_gloo,
+    test_hpl,
+    test_ior,
+    test_mpi,
+    test_nccl,
+    test_nvbandwidth,
+    test_osu,
+    test_stream,
+    test_user_path,
+)
 from platforms.job import Run, State, Status
 from tests.harness.conftest import ROOT, Project
 from tests.harness.conftest import nursery as nursery
 from tests.harness.conftest import project as project
 
+resnet50 = functools.update_wrapper(functools.partial(test_dlio.test_dlio, workload="resnet50"), test_dlio.test_dlio)
+nccl_test = functools.update_wrapper(
+    functools.partial(test_nccl.test_nccl, collective="all_reduce"), test_nccl.test_nccl
+)
 RECORDED = Path(__file__).parent / "catalogue"
 LSCPU = 'case $1 in -p*) echo "0,0"; echo "1,0" ;; *) echo "ALL-SIZE"; echo " 33554432" ;; esac'
 # Writes the file that fio would have written: from /dev/urandom, or zeros.
@@ -40,6 +57,28 @@ for word; do last=$word; done
 [ "$last" = /dev/null ] || cat "$RECORDED/netpipe_results.txt" > "$last"
 """
 
+OSU = 'case $* in *osu_allreduce*-c*) echo "$*" > "$RECORDED/words"; cat "$RECORDED/osu.txt" ;; esac'
+
+# Writes the data that IOR would have written, and as its summary all that was in the log.
+IOR = """
+for word; do [ "${last:-}" != -o ] || data=$word; last=$word; done
+case "$*" in
+*" hostname") printf 'node-1\\nnode-1\\nnode-2\\nnode-2\\n' ;;
+*mdtest*) echo "$*" > "$RECORDED/words"; cat "$RECORDED/mdtest.txt" ;;
+*) head -c 1M %s > "$data.00000000"; cp "$RECORDED/ior.txt" "${data%%/*}/summary" ;;
+esac
+"""
+
+# Makes data of the recorded size, and prints the recorded log of the training as its summary.
+DLIO = """
+for word; do case $word in ++workload.output.folder=*) out=${word#*=} ;; esac; done
+case "$*" in
+*" hostname") printf 'node-1\\nnode-1\\n' ;;
+*train=False) mkdir -p "$out" "${out%/*}/data/train"; truncate -s 1715931648 "${out%/*}/data/train/file" ;;
+*train=True) echo "$*" > "$RECORDED/words"; cp "$RECORDED/dlio.txt" "$out/summary.json" ;;
+esac
+"""
+
 
 # Writes where NCCL_DEBUG_FILE says, in which NCCL puts the host's name for %h and the process for %p.
 NCCL = 'cat "$RECORDED/nccl.txt"; cat "$RECORDED/nccl_network.txt" > "${NCCL_DEBUG_FILE%%%*}n01.4711"'
@@ -53,7 +92,10 @@ class Replay:
         self.programs = folder / "bin"
         self.recorded = folder / "recorded"
         self.metrics: dict[str, Any] = {}
-        self.fields: dict[str, object] = {}  # of the layout, and a test's own parameters
+        self.fields: dict[str, object] = {  # of the layout, and a test's own parameters
+            **{"data_dir": folder / "data", "ranks": 8, "ranks_per_node": 4},
+            **{"workload": "resnet50", "collective": "all_reduce"},
+        }
         self.programs.mkdir()
         self.recorded.mkdir()
         for path in RECORDED.iterdir():
@@ -75,7 +117,7 @@ class Replay:
         """Run the job of a test; what it prints is its log."""
         (mark,) = [mark for mark in getattr(test, "pytestmark") if mark.name == "workload"]  # noqa: B009
         words = mark.kwargs["command"]
-        for name, value in {"data_dir": self.folder / "data", **self.fields}.items():
+        for name, value in self.fields.items():
             words = [word.replace(f"{{{name}}}", str(value)) for word in words]
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         environ = {**os.environ, "PATH": path, "RECORDED": str(self.recorded), **environ}
@@ -88,11 +130,10 @@ class Replay:
         if log is not None:
             (self.folder / "log").write_text(log)
         status = Status(State.SUCCEEDED, started_s=100.0, ended_s=100.25)
-        own = {name: self.fields[name] for name in ("collective",) if name in self.fields}
-        test(Run(folder=self.folder, status=status), self._record, **own)
+        test(Run(folder=self.folder, status=status), self._record)
 
     def _record(self, run: Run, metrics: dict[str, Any], **extra: object) -> None:
-        self.metrics = metrics
+        self.metrics |= metrics
 
     def passes(self, test: Callable[..., None], **environ: str) -> dict[str, float]:
         done = self.job(test, **environ)
@@ -143,11 +184,34 @@ def netpipe(replay: Replay) -> Replay:
 
 @pytest.fixture
 def nccl(replay: Replay) -> Replay:
-    replay.fields = {"collective": "all_reduce", "nodes": 2, "devices": 16, "devices_per_node": 8}
+    replay.fields.update(nodes=2, devices=16, devices_per_node=8)
     replay.program("all_reduce_perf", NCCL)
     replay.program("srun", 'shift; exec "$@"')
     infiniband = replay.recorded / "nccl_infiniband.txt"
     infiniband.rename(replay.recorded / "nccl_network.txt")
+    return replay
+
+
+@pytest.fixture
+def osu(replay: Replay) -> Replay:
+    replay.program("osu_allreduce", "")
+    replay.program("osu_alltoall", "")
+    replay.program("mpirun", OSU)
+    return replay
+
+
+@pytest.fixture
+def ior(replay: Replay) -> Replay:
+    replay.program("ior", "")
+    replay.program("mdtest", "")
+    replay.program("mpirun", IOR % "/dev/urandom")
+    return replay
+
+
+@pytest.fixture
+def dlio(replay: Replay) -> Replay:
+    replay.program("dlio_benchmark", "")
+    replay.program("mpirun", DLIO)
     return replay
 
 
@@ -164,6 +228,8 @@ def test_fio_without_direct_io_fails(fio: Replay) -> None:
 def test_a_page_cache_that_answers_for_the_storage_fails(fio: Replay) -> None:
     fio.program("awk", "echo 4096")
     fio.fails(test_fio.test_fio, r"of \d+ bytes, 4096 came from storage, the rest from a cache")
+    fio.program("stat", "echo lustre")
+    assert fio.passes(test_fio.test_fio)["read"] == 0.742
 
 
 def test_data_that_compress_fail(fio: Replay) -> None:
@@ -211,6 +277,92 @@ def test_messages_that_arrive_changed_fail(netpipe: Replay) -> None:
     netpipe.fails(test_mpi.test_ping_pong, "what arrived is not what was sent")
 
 
+def test_collectives_of_osu_are_read(osu: Replay) -> None:
+    assert osu.passes(test_osu.test_collectives) == {
+        "allreduce": 0.33,
+        "allreduce_16_mib": 10046.56,
+        "alltoall_64_kib": 11.01,
+    }
+    assert "--map-by ppr:4:node" in (osu.recorded / "words").read_text()
+
+
+def test_a_wrong_sum_of_an_all_reduce_fails(osu: Replay) -> None:
+    row = "16                      0.33              0.33              0.34          10              "
+    osu.edit("osu.txt", f"{row}Pass", f"{row}Fail")
+    osu.fails(test_osu.test_collectives, "what arrived is not what was sent, or not its sum")
+
+
+def test_the_site_says_what_starts_mpi_ranks(osu: Replay) -> None:
+    osu.program("srun", f"exec {osu.programs}/mpirun by srun $*")
+    assert osu.passes(test_osu.test_collectives, CATALOGUE_MPIRUN="srun --mpi=pmix -n 64")["allreduce"] == 0.33
+    assert (osu.recorded / "words").read_text().startswith("by srun --mpi=pmix -n 64 ")
+    done = osu.job(test_osu.test_collectives, CATALOGUE_MPIRUN="nowhere -n 64")
+    assert (done.returncode, done.stdout) == (127, "nowhere is not on this node: catalogue/README.md, MPI ranks\n")
+
+
+def test_ior_is_read_and_its_files_are_removed(ior: Replay) -> None:
+    assert ior.passes(test_ior.test_ior) == {"write": 1.247, "read": 0.956}
+    assert list((ior.folder / "data").iterdir()) == []
+
+
+def test_a_page_cache_that_answers_ior_on_one_node_fails(ior: Replay) -> None:
+    ior.edit("ior.txt", "read_bytes: 268439552", "read_bytes: 24576")
+    ior.fails(test_ior.test_ior, r"of 536870912 bytes, \d+ came from storage")
+    ior.edit("ior.txt", '"nodes": 1, \n      "memoryPerTask"', '"nodes": 2, \n      "memoryPerTask"')
+    assert ior.passes(test_ior.test_ior).keys() == {"write", "read"}
+
+
+def test_data_that_ior_reads_back_changed_fail(ior: Replay) -> None:
+    ior.edit("ior.txt", "Writing output", "WARNING: Incorrect data on write (16 errors found).\nWriting output")
+    ior.fails(test_ior.test_ior, "what is read back is not what was written")
+
+
+def test_data_of_ior_that_compress_fail(ior: Replay) -> None:
+    ior.program("mpirun", IOR % "/dev/zero")
+    ior.fails(test_ior.test_ior, "the data are compressible")
+
+
+def test_mdtest_is_read(ior: Replay) -> None:
+    assert ior.passes(test_ior.test_mdtest) == {"create": 2854.081, "remove": 101869.018}
+    assert "mdtest -F -C -T -r -u -N 2 -n 2000 -d" in (ior.recorded / "words").read_text()
+
+
+def test_files_that_a_node_looks_up_are_those_of_another_node(ior: Replay) -> None:
+    ior.edit("mdtest.txt", "Nodemap: 11", "Nodemap: 1100")
+    assert ior.passes(test_ior.test_mdtest).keys() == {"create", "remove", "stat"}
+    ior.metrics.clear()
+    ior.edit("mdtest.txt", "Nodemap: 1100", "Nodemap: 1010")
+    ior.fails(test_ior.test_mdtest, "nodes look their own files up")
+
+
+def test_dlio_is_read_and_its_files_are_removed(dlio: Replay) -> None:
+    assert dlio.passes(resnet50, DLIO_FILES="3") == {"samples": 1626.456, "au": 49.903}
+    assert "workload=resnet50_h100" in (dlio.recorded / "words").read_text()
+    assert "num_files_train=36" in (dlio.recorded / "words").read_text()
+    assert list((dlio.folder / "data").iterdir()) == []
+
+
+def test_a_page_cache_that_answers_dlio_fails(dlio: Replay) -> None:
+    dlio.edit("dlio.txt", "read_bytes: 858771456", "read_bytes: 974848")
+    dlio.fails(resnet50, r"of \d+ bytes, 862560256 came from storage, the rest from a cache")
+
+
+def test_a_training_of_dlio_without_files_fails(dlio: Replay) -> None:
+    name = '"train_throughput_mean_samples_per_second": '
+    dlio.edit("dlio.txt", f"{name}1626.455815337603", f"{name}0.0")
+    dlio.fails(resnet50, "DLIO has read no sample")
+
+
+def test_gloo_is_read(replay: Replay) -> None:
+    text = (RECORDED / "gloo.txt").read_text()
+    replay.body(test_gloo.test_all_reduce, text)
+    assert replay.metrics == {"allreduce": (548.1, "us", "lower"), "allreduce_16_mib": (35911.9, "us", "lower")}
+    replay.metrics.clear()
+    with pytest.raises(AssertionError, match="one rank reduces nothing"):
+        replay.body(test_gloo.test_all_reduce, text.replace("world_size: 2", "world_size: 1"))
+    assert not replay.metrics
+
+
 def test_nvbandwidth_is_read(replay: Replay) -> None:
     """Behind the suite's own line, which names the program, too."""
     replay.program("nvbandwidth", 'echo \'{"facts": {"name": "nvbandwidth"}}\'; cat "$RECORDED/nvbandwidth.txt"')
@@ -228,24 +380,24 @@ def test_the_slowest_gpu_counts_and_a_wrong_copy_fails(replay: Replay) -> None:
 
 
 def test_nccl_is_read_with_its_network(nccl: Replay) -> None:
-    metrics = nccl.passes(test_nccl.test_nccl, CATALOGUE_FABRIC="NET/IB.*/GDRDMA", CATALOGUE_LINK_GB_S="300")
+    metrics = nccl.passes(nccl_test, CATALOGUE_FABRIC="NET/IB.*/GDRDMA", CATALOGUE_LINK_GB_S="300")
     assert metrics == {"bus_bandwidth": 338.82, "latency": 135.8}  # above the links: not a ring, so none bounds it
     assert not list(nccl.folder.glob("nccl.*"))
 
 
 def test_a_number_above_what_a_ring_can_have_fails(nccl: Replay) -> None:
     says = "a ring over links of 300 GB/s cannot have 338.82 GB/s"
-    nccl.fails(test_nccl.test_nccl, says, CATALOGUE_LINK_GB_S="300", NCCL_ALGO="Ring")
+    nccl.fails(nccl_test, says, CATALOGUE_LINK_GB_S="300", NCCL_ALGO="Ring")
 
 
 def test_nccl_over_tcp_fails(nccl: Replay) -> None:
     (nccl.recorded / "nccl_tcp.txt").rename(nccl.recorded / "nccl_network.txt")
-    nccl.fails(test_nccl.test_nccl, "NCCL went over NET/Socket, and not as CATALOGUE_FABRIC says")
+    nccl.fails(nccl_test, "NCCL went over NET/Socket, and not as CATALOGUE_FABRIC says")
 
 
 def test_nccl_without_gpudirect_fails_where_it_is_asked_for(nccl: Replay) -> None:
     nccl.edit("nccl_network.txt", "/GDRDMA", "")
-    nccl.fails(test_nccl.test_nccl, "NCCL went over NET/IBext_v8, and not", CATALOGUE_FABRIC="NET/IB.*/GDRDMA")
+    nccl.fails(nccl_test, "NCCL went over NET/IBext_v8, and not", CATALOGUE_FABRIC="NET/IB.*/GDRDMA")
 
 
 @pytest.mark.parametrize(
@@ -257,13 +409,13 @@ def test_nccl_without_gpudirect_fails_where_it_is_asked_for(nccl: Replay) -> Non
 )
 def test_nccl_that_is_wrong_fails(nccl: Replay, old: str, new: str, says: str) -> None:
     nccl.edit("nccl.txt", old, new)
-    nccl.fails(test_nccl.test_nccl, re.escape(says))
+    nccl.fails(nccl_test, re.escape(says))
 
 
 def test_one_gpu_has_no_bus(nccl: Replay) -> None:
     nccl.fields.update(nodes=1, devices=1, devices_per_node=1)
     (nccl.recorded / "nccl_one_gpu.txt").rename(nccl.recorded / "nccl.txt")
-    nccl.fails(test_nccl.test_nccl, "one GPU has nobody to talk to")
+    nccl.fails(nccl_test, "one GPU has nobody to talk to")
 
 
 def test_imports_are_those_of_the_slowest_node(replay: Replay) -> None:
@@ -292,6 +444,9 @@ def test_an_empty_step_of_slurm_is_timed_in_its_job(replay: Replay) -> None:
         (test_fio.test_fio, "fio is not on this node: Debian's package fio, or https://github.com/axboe/fio"),
         (test_hpl.test_hpl, "hpcc is not on this node: Debian's package hpcc"),
         (test_mpi.test_ping_pong, "NPopenmpi is not on this node: Debian's package netpipe-openmpi"),
+        (test_dlio.test_dlio, f"dlio_benchmark is not on this node: {test_dlio.SOURCE}"),
+        (test_ior.test_mdtest, f"mdtest is not on this node: {test_ior.SOURCE}"),
+        (test_osu.test_collectives, f"osu_allreduce is not on this node: {test_osu.SOURCE}"),
     ],
 )
 def test_a_tool_that_is_not_there_is_a_sentence(replay: Replay, test: Callable[..., None], says: str) -> None:
