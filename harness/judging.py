@@ -196,7 +196,7 @@ class Judging:
         """
         lines = []
         for test, current in self._judged.items():
-            changes = changed_metrics(current, self.past.envelopes, self._site.night_ends)
+            changes = changed_metrics(current, self._past_of_tests.get(test, ()), self._site.night_ends)
             lines += [f"{test}: {change}" for change in changes]
         for test, of_test in verdicts.items():
             for metric, verdict in of_test.items():

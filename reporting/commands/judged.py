@@ -68,11 +68,15 @@ def judged_tests(
     rows = latest_rows(site.history, envelopes, references, night_ends, now, problems, options=site.options)
     remarks = []
     silent = by_test(envelopes)
+    runs_of: dict[str, list[Envelope]] = {}
+    for envelope in envelopes:
+        runs_of.setdefault(envelope.key.test, []).append(envelope)
     for row in rows:
         assert row.envelope is not None
-        del silent[row.envelope.key.test]
-        changes = changed_metrics(row.envelope, envelopes, night_ends)
-        remarks += [f"{row.envelope.key.test}: {remark}" for remark in (*row.remarks, *changes)]
+        test = row.envelope.key.test
+        del silent[test]
+        changes = changed_metrics(row.envelope, runs_of[test], night_ends)
+        remarks += [f"{test}: {remark}" for remark in (*row.remarks, *changes)]
     without_numbers = []
     for test, runs in sorted(silent.items()):
         pause = references.pause(test, runs[-1].platform, now.date())

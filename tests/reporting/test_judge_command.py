@@ -9,6 +9,7 @@ import pytest
 
 from platforms.job import Metric
 from reporting.__main__ import main
+from reporting.commands import judged
 from reporting.history.writer import HistoryWriter
 from reporting.references import store
 from reporting.references.answers import Author, Pause
@@ -35,6 +36,22 @@ def judge(site: Path, tonight: str, *words: str) -> int:
 
 def pause(site: Path, name: str, until: str) -> None:
     store.append(site, Pause(name, datetime.date.fromisoformat(until), "the node is away", AUTHOR))
+
+
+# --- what is read and compared ---------------------------------------------------------------------------------------
+
+
+def test_a_run_is_compared_with_those_of_its_own_test_alone(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of tests it would take hours to look through the runs of all of them for each one."""
+    record(site / "history", 21, 100.0, **DEEPCAM)
+    compared = {}
+    monkeypatch.setattr(
+        judged,
+        "changed_metrics",
+        lambda current, past, _: compared.setdefault(current.key.test, {run.key.test for run in past}) and [],
+    )
+    judge(site, "2026-10-22")
+    assert compared == {TEST: {TEST}, DEEPCAM["test"]: {DEEPCAM["test"]}}
 
 
 # --- series that are blind -------------------------------------------------------------------------------------------
