@@ -19,27 +19,33 @@ _Test = tuple[str, str, str]
 
 def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The same envelopes in the same order; those of one series have one comparability."""
-    older: set[_Test] = set()  # tests with runs from before facts were recorded
+    first: dict[_Test, Envelope] = {}  # of each test, of those with numbers
     devices: dict[_Test, dict[str, Mapping[str, Any]]] = {}  # their fields, by what was measured
     for run in envelopes:
         if run.benchmark is None:
             found = measured(run.fields)
-            if not found:
-                older.add(_test(run))
-            elif "device" in found:
-                devices.setdefault(_test(run), {})[comparability(found)] = run.fields
+            test = _test(run)
+            if "device" in found:
+                devices.setdefault(test, {})[comparability(found)] = run.fields
+            if run.has_numbers and (test not in first or _order(run) < _order(first[test])):
+                first[test] = run
     if not devices:
         return list(envelopes)
     names: dict[_Test, str] = {}
     for test, of_test in devices.items():
         if len(of_test) == 1:
             (fields,) = of_test.values()
-            names[test] = comparability(asked(fields) if test in older else fields)
+            is_older = test in first and not measured(first[test].fields)  # than the facts of nodes
+            names[test] = comparability(asked(fields) if is_older else fields)
     return [_named(run, names) for run in envelopes]
 
 
 def _test(run: Envelope) -> _Test:
     return run.key.site, run.key.test, comparability(asked(run.fields))
+
+
+def _order(run: Envelope) -> tuple[float, str, str]:
+    return run.time_s, run.key.run_id, str(run.key.job_id)
 
 
 def _named(run: Envelope, names: Mapping[_Test, str]) -> Envelope:

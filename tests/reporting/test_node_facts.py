@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -100,6 +101,17 @@ def test_a_series_goes_on_when_its_device_is_recorded_from_now_on() -> None:
 def test_a_night_on_which_the_tool_has_failed_belongs_to_the_only_device() -> None:
     runs = [envelope(foreign(night), night) for night in range(3)] + [envelope(foreign(3, gpu=None), 3)]
     assert {run.comparability for run in one_device.joined(runs)} == {runs[0].comparability}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_job_whose_node_said_nothing_does_not_rename_the_series(fails: bool) -> None:
+    """An accepted level has the name: without it the series would be red again beside its first pin."""
+    silent = old(3)
+    if fails:  # its node was lost before it could say anything
+        silent = dataclasses.replace(silent, sane=False, outcome=Outcome.ERROR, metrics={})
+    runs = [*(envelope(foreign(night), night) for night in range(3)), silent]
+    names = {run.comparability for run in one_device.joined(runs[::-1]) if run.sane}
+    assert names == {runs[0].comparability}
 
 
 def test_two_devices_are_two_series_and_the_second_one_says_what_it_has_left() -> None:
