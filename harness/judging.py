@@ -73,7 +73,7 @@ class Judging:
         envelopes: list[Envelope] = []
         try:
             references = store.of_site(self._site_folder, self._site, self._history)
-            envelopes = reader.read(self._history, self._tests, problems)
+            envelopes = reader.read(self._history, self._tests, problems, visits=False)
         except (BenchError, OSError) as error:
             problems.append(str(error))
         return PastRuns(envelopes, references, [*problems, *references.problems])

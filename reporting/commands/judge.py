@@ -32,7 +32,8 @@ def main(options: argparse.Namespace) -> int:
     """Print what the gate says. Returns 1 if something is red, and with `--require` if something is not judged."""
     site = open_site(options)
     problems: list[str] = []
-    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
+    runs = selected(site, options.selection, problems, visits=False)
+    envelopes = until_tonight(runs, options, site)
     judged = judged_tests(site, envelopes, now_of(options, site), problems)
     print_judged(judged, site, explain=True, verbose=options.verbose)
     answering.warn(problems)

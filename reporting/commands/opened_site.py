@@ -38,9 +38,12 @@ class OpenedSite:
         """Everything that people have answered. The caller prints its `problems`."""
         return store.of_site(self.folder, self.settings, self.history)
 
-    def read(self, tests: Collection[str] | None = None, problems: list[str] | None = None) -> list[Envelope]:
+    def read(
+        self, tests: Collection[str] | None = None, problems: list[str] | None = None, *, visits: bool = True
+    ) -> list[Envelope]:
         """The runs of this site; other sites may share its history. The arguments are those of `reader.read`."""
-        return [run for run in reader.read(self.history, tests, problems) if run.key.site == self.settings.name]
+        runs = reader.read(self.history, tests, problems, visits=visits)
+        return [run for run in runs if run.key.site == self.settings.name]
 
     def why_empty(self) -> str:
         """Why `read` finds no run at all, and what to do."""

@@ -118,7 +118,8 @@ def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
     site = open_site(options)
     problems: list[str] = []
     references = site.references()
-    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
+    runs = selected(site, options.selection, problems, visits=False)
+    envelopes = until_tonight(runs, options, site)
     print_errors([*problems, *references.problems])
     last = {run.key.test: run for run in envelopes if run.has_numbers and run.trial.in_series}
     if not last:

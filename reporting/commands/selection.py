@@ -14,22 +14,23 @@ from reporting.phrases import listed
 NAMED = 12  # tests or platforms that a message names at most
 
 
-def selected(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
+def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, visits: bool = True) -> list[Envelope]:
     """The envelopes of the site's tests whose ids are the words. If these are no ids, of those that have all of them.
 
     Args:
         problems: gets a sentence for each file that cannot be read.
+        visits: False for what asks the gate alone (`reader.read`).
 
     Raises:
         RefusedError: there is none.
     """
     if words:  # lines of other tests need not be understood then, which is ten times as fast
         problems_of_named: list[str] = []
-        named = site.read(tests=words, problems=problems_of_named)
+        named = site.read(tests=words, problems=problems_of_named, visits=visits)
         if {envelope.key.test for envelope in named} == set(words):
             problems += problems_of_named
             return named
-    envelopes = site.read(problems=problems)
+    envelopes = site.read(problems=problems, visits=visits)
     if not envelopes:
         raise RefusedError(site.why_empty())
     chosen = [envelope for envelope in envelopes if all(word in envelope.key.test for word in words)]

@@ -63,7 +63,8 @@ def main(options: argparse.Namespace) -> int:
         raise RefusedError("--anchors: CSV has our own runs only; --format text and markdown show published numbers")
     site = open_site(options)
     problems: list[str] = []
-    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
+    runs = selected(site, options.selection, problems, visits=False)
+    envelopes = until_tonight(runs, options, site)
     if options.committed:
         content, written = _committed(site, envelopes, options, problems), f"page written to {options.output}"
     else:

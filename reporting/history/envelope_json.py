@@ -13,13 +13,18 @@ from collections.abc import Collection, Mapping
 from sys import intern
 from typing import Any
 
-from platforms.job import ONLY, Outcome, Trial
+from platforms.job import ONLY, Outcome, Role, Trial
 from platforms.rundir.job_json import as_json
 from reporting.history.envelope import EXPLANATIONS, SCHEMA, Envelope, Key, Metric, RunReference
 
 TRIAL_KEYS = vars(ONLY).keys()
 LATEST_S = 4e9  # the year 2096: a larger number is in milliseconds
 _START = b'{"test":"'
+_SITE = f'","schema":{SCHEMA},"site":"'.encode()  # what follows the test's id
+_SANE = b',"sane":'
+_VISIT = f',"role":"{Role.VISIT}",'.encode()
+_FIELDS = b'"fields":{'
+_HASH = len('},"comparability":"0123456789ab')  # what follows the fields
 
 
 def _refuse_constant(word: str) -> float:
@@ -89,6 +94,25 @@ def may_be_of(line: bytes, ids: frozenset[bytes]) -> bool:
         return True
     test = line[len(_START) : line.find(b'"', len(_START))]
     return test in ids or b"\\" in test
+
+
+def visit_like(line: bytes) -> tuple[bytes, bytes, bool] | None:
+    """What the gate may ask of a visit to a node: its test and site, its fields, whether it is sane. None: no visit.
+
+    A line that begins otherwise than ours do must be parsed to know that, and has None. Nothing else of the line is
+    looked at, since a fleet has millions of them.
+    """
+    end_of_test = line.find(b'"', len(_START))
+    if not line.startswith(_START) or not line.startswith(_SITE, end_of_test):
+        return None
+    end_of_site = line.find(b'"', end_of_test + len(_SITE))
+    first_object = line.find(b"{", end_of_site)  # the keys before it are the line's own
+    sane = line.find(_SANE, end_of_site, first_object)
+    if sane < 0 or line.find(_VISIT, sane, first_object) < 0:
+        return None
+    fields = line.find(_FIELDS, first_object - len(_FIELDS))
+    end_of_fields = line.find(b"}", fields) + _HASH
+    return line[:end_of_site], line[fields:end_of_fields], line.startswith(b"true", sane + len(_SANE))
 
 
 def from_line(line: bytes) -> Envelope:

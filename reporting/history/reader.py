@@ -20,7 +20,7 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.history import one_device
 from reporting.history.envelope import ALL_WINDOWS, Envelope, Key
-from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of
+from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of, visit_like
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
 WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
@@ -31,7 +31,9 @@ ONLY_FASTEST = "only its fastest stretch is known"
 _BUFFER = 1 << 16  # a session's file is read in one go
 
 
-def read(folder: Path, tests: Collection[str] | None = None, problems: list[str] | None = None) -> list[Envelope]:
+def read(
+    folder: Path, tests: Collection[str] | None = None, problems: list[str] | None = None, *, visits: bool = True
+) -> list[Envelope]:
     """The envelopes of the history in the order in which their jobs started, only the last one of each key.
 
     Args:
@@ -39,6 +41,8 @@ def read(folder: Path, tests: Collection[str] | None = None, problems: list[str]
         tests: ids; None stands for all tests. Lines of other tests are not parsed, so that this is much quicker.
         problems: gets a sentence for each file that cannot be read, or that has lines which cannot. A file's last line
             without an end is no problem: its session was killed, or is writing it now.
+        visits: False leaves visits to nodes out. Of those in one file that are alike (`visit_like`) the first one is
+            read, since it tells which devices a test has had. In a large fleet they are nearly all lines.
     """
     if problems is None:
         problems = []
@@ -46,7 +50,7 @@ def read(folder: Path, tests: Collection[str] | None = None, problems: list[str]
     latest: dict[Key, Envelope] = {}
     with _garbage_collector_paused():
         for path in _files(folder, problems):
-            for envelope in _envelopes(path, ids, problems):
+            for envelope in _envelopes(path, ids, problems, visits=visits):
                 if tests is not None and envelope.key.test not in tests:
                     continue
                 earlier = latest.get(envelope.key)
@@ -173,18 +177,22 @@ def _entries(folder: Path | str, problems: list[str]) -> list[os.DirEntry[str]]:
         return []
 
 
-def _envelopes(path: str, ids: frozenset[bytes] | None, problems: list[str]) -> Iterator[Envelope]:
+def _envelopes(path: str, ids: frozenset[bytes] | None, problems: list[str], *, visits: bool) -> Iterator[Envelope]:
     """The envelopes in a file. With `ids` they are those of these tests, and of tests whose lines had to be parsed."""
     damaged = 0
+    known: set[object] = set()  # what visits were like
     first = ""
     now_s = time.time()
     try:
         with open(path, "rb", buffering=_BUFFER) as file:  # noqa: PTH123 (a Path for each of many files takes time)
             for number, line in enumerate(file, 1):
-                if ids is None or may_be_of(line, ids):
+                like = None if visits else visit_like(line)
+                if like not in known and (ids is None or may_be_of(line, ids)):
                     try:
                         envelope = from_line(line)
                         _refuse_future(envelope, now_s)
+                        if like is not None:
+                            known.add(like)
                         yield envelope
                     except ValueError as error:
                         if line.endswith(b"\n") and line.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from platforms.job import Metric, Outcome
 from reporting.compare.causes import causes_of
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind
-from reporting.history import one_device
+from reporting.history import one_device, reader
 from reporting.history.comparability import asked, comparability, fields_of
 from reporting.history.envelope import Envelope, Revision
 from reporting.history.nights import NOON
 from reporting.history.run_facts import envelope_of
+from reporting.history.writer import HistoryWriter
 from reporting.references.answers import References
 from tests.reporting.run_json import gpu_run
 
@@ -112,6 +114,22 @@ def test_a_job_whose_node_said_nothing_does_not_rename_the_series(fails: bool) -
     runs = [*(envelope(foreign(night), night) for night in range(3)), silent]
     names = {run.comparability for run in one_device.joined(runs[::-1]) if run.sane}
     assert names == {runs[0].comparability}
+
+
+@pytest.mark.parametrize("first_has_facts", [True, False])
+@pytest.mark.parametrize("visited", [A100, {**A100, "name": "NVIDIA H100 80GB HBM3"}, None])
+def test_visits_tell_the_gate_which_devices_a_test_has_had_although_few_are_read(
+    first_has_facts: bool, visited: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    history = HistoryWriter(tmp_path)
+    history.write(envelope(foreign()) if first_has_facts else old(), None)
+    history.write(envelope(foreign(1), 1), None)
+    for node in ("n1", "n2", "n3"):
+        run = foreign(2, gpu=visited) | {"trial": {"role": "visit", "node": node}, "nodes": [node]}
+        history.write(envelope(run, 2), None)
+    names = [run.comparability for run in reader.read(tmp_path, visits=False)]
+    assert names[:2] == [run.comparability for run in reader.read(tmp_path)][:2]
+    assert len(names) == 3
 
 
 def test_two_devices_are_two_series_and_the_second_one_says_what_it_has_left() -> None:
