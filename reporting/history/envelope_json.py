@@ -15,12 +15,14 @@ from typing import Any
 
 from platforms.job import ONLY, Outcome, Role, Trial
 from platforms.rundir.job_json import as_json
-from reporting.history.envelope import EXPLANATIONS, SCHEMA, Envelope, Key, Metric, RunReference
+from reporting.history.envelope import EXPLANATIONS, SCHEMA, Envelope, Key, Metric, Revision, RunReference
 
 TRIAL_KEYS = vars(ONLY).keys()
 LATEST_S = 4e9  # the year 2096: a larger number is in milliseconds
 _START = b'{"test":"'
 _SITE = f'","schema":{SCHEMA},"site":"'.encode()  # what follows the test's id
+_REVISION = b',"revision":'
+_JOB_ENDED = f"{Revision.JOB_ENDED:d},".encode()
 _SANE = b',"sane":'
 _VISIT = f',"role":"{Role.VISIT}",'.encode()
 _FIELDS = b'"fields":{'
@@ -113,6 +115,22 @@ def visit_like(line: bytes) -> tuple[bytes, bytes, bool] | None:
     fields = line.find(_FIELDS, first_object - len(_FIELDS))
     end_of_fields = line.find(b"}", fields) + _HASH
     return line[:end_of_site], line[fields:end_of_fields], line.startswith(b"true", sane + len(_SANE))
+
+
+def job_of(line: bytes) -> bytes:
+    """The beginning of a line, up to its revision: the lines of one job have it in common."""
+    return line.partition(_REVISION)[0]
+
+
+def job_that_ended(line: bytes) -> bytes | None:
+    """`job_of` a line that the line of the job's test replaces; None for any other line.
+
+    A job that was not submitted has nothing by which its beginning differs from that of the test's other jobs.
+    """
+    job, _, rest = line.partition(_REVISION)
+    if rest.startswith(_JOB_ENDED) and b',"job_id":"' in job and b',"submitted_s":' in job:
+        return job
+    return None
 
 
 def from_line(line: bytes) -> Envelope:

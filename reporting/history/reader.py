@@ -14,13 +14,13 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.history import one_device
 from reporting.history.envelope import ALL_WINDOWS, Envelope, Key
-from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of, visit_like
+from reporting.history.envelope_json import from_line, ids_in_lines, job_of, job_that_ended, may_be_of, visit_like
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
 WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
@@ -180,31 +180,61 @@ def _entries(folder: Path | str, problems: list[str]) -> list[os.DirEntry[str]]:
 def _envelopes(path: str, ids: frozenset[bytes] | None, problems: list[str], *, visits: bool) -> Iterator[Envelope]:
     """The envelopes in a file. With `ids` they are those of these tests, and of tests whose lines had to be parsed."""
     damaged = 0
-    known: set[object] = set()  # what visits were like
     first = ""
     now_s = time.time()
+    lines = _Lines(ids, visits=visits)
     try:
         with open(path, "rb", buffering=_BUFFER) as file:  # noqa: PTH123 (a Path for each of many files takes time)
-            for number, line in enumerate(file, 1):
-                like = None if visits else visit_like(line)
-                if like not in known and (ids is None or may_be_of(line, ids)):
-                    try:
-                        envelope = from_line(line)
-                        _refuse_future(envelope, now_s)
-                        if like is not None:
-                            known.add(like)
-                        yield envelope
-                    except ValueError as error:
-                        if line.endswith(b"\n") and line.strip():
-                            damaged += 1
-                            first = (
-                                first or f"{path}:{number}: this line of the history is skipped: {error}{WHAT_TO_DO}"
-                            )
-                if not line.endswith(b"\n"):
-                    break  # if a session writes it now, its rest would look like the next line
+            for number, line in lines.of(file):
+                try:
+                    envelope = from_line(line)
+                    _refuse_future(envelope, now_s)
+                except ValueError as error:
+                    if line.endswith(b"\n") and line.strip():
+                        damaged += 1
+                        first = first or f"{path}:{number}: this line of the history is skipped: {error}{WHAT_TO_DO}"
+                else:
+                    lines.parsed(line)
+                    yield envelope
     except OSError as error:
         problems.append(f"{path}: this file of the history cannot be read: {error.strerror}")
     if damaged > 1:
         first += f" (and {damaged - 1} more of this file)"
     if damaged:
         problems.append(printable(first))
+
+
+class _Lines:
+    """Chooses the lines of a file that must be parsed, since that takes thirty times as long as to look at them.
+
+    Args:
+        ids: of the tests, as they stand in lines; None stands for all tests.
+        visits: False leaves out visits that are like one that was parsed.
+    """
+
+    def __init__(self, ids: frozenset[bytes] | None, *, visits: bool) -> None:
+        self._ids = ids
+        self._visits = visits
+        self._known: set[tuple[bytes, bytes, bool]] = set()  # what visits were like
+        self._ended: dict[bytes, tuple[int, bytes]] = {}  # lines of jobs that have ended, and whose tests may have
+
+    def of(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """The lines with their numbers. Those of jobs come last, if those of their tests were not parsed until then."""
+        for number, line in enumerate(file, 1):
+            like = None if self._visits else visit_like(line)
+            if like not in self._known and (self._ids is None or may_be_of(line, self._ids)):
+                job = job_that_ended(line) if like is None else None
+                if job is None:
+                    yield number, line
+                else:
+                    self._ended[job] = number, line
+            if not line.endswith(b"\n"):
+                break  # if a session writes it now, its rest would look like the next line
+        yield from list(self._ended.values())
+
+    def parsed(self, line: bytes) -> None:
+        """Note that a line could be read."""
+        like = None if self._visits else visit_like(line)
+        if like is not None:
+            self._known.add(like)
+        self._ended.pop(job_of(line), None)

@@ -198,6 +198,31 @@ def test_the_gate_parses_one_visit_of_a_session_for_each_device(
     assert [run for run in found if run.trial.in_series] == [run for run in read(tmp_path) if run.trial.in_series]
 
 
+def test_the_end_of_a_job_is_parsed_only_if_that_of_its_test_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    monkeypatch.setattr(reader, "from_line", lambda line: parsed.append(line) or from_line(line))
+    one = writer(tmp_path)
+    for number in range(5):
+        one.write(envelope(job_id=str(number), revision=Revision.JOB_ENDED, sane=False), None)
+    for number in range(4):
+        one.write(envelope(job_id=str(number)), None)
+    ends = [envelope(job_id=None, submitted_s=None, trial=Trial(Role.CONFIRM, repeat=place)) for place in (1, 2)]
+    for end in ends:
+        one.write(replace(end, revision=Revision.JOB_ENDED), None)
+    assert sorted(each.key.job_id for each in read(tmp_path) if each.revision == Revision.TEST_ENDED) == list("0123")
+    assert len(parsed) == 4 + 1 + 2, "jobs that were not submitted have only their trials by which they differ"
+
+
+def test_the_end_of_a_job_counts_if_that_of_its_test_cannot_be_read(tmp_path: Path) -> None:
+    ended = envelope(revision=Revision.JOB_ENDED)
+    month = tmp_path / "2026-11"
+    month.mkdir()
+    (month / "a.jsonl").write_bytes(to_line(ended) + to_line(envelope()).replace(b'"ended_s"', b"ended_s"))
+    assert read(tmp_path) == [ended]
+
+
 def test_a_visit_stands_for_others_only_if_it_can_be_read(tmp_path: Path) -> None:
     damaged, good, same = (to_line(visited(node)) for node in range(3))
     month = tmp_path / "2026-11"
