@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from platforms.printable import printable
 from reporting.columns import aligned
 from reporting.commands.opened_site import OpenedSite
+from reporting.commands.selection import of_each_test
 from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
@@ -68,9 +69,7 @@ def judged_tests(
     rows = latest_rows(site.history, envelopes, references, night_ends, now, problems, options=site.options)
     remarks = []
     silent = by_test(envelopes)
-    runs_of: dict[str, list[Envelope]] = {}
-    for envelope in envelopes:
-        runs_of.setdefault(envelope.key.test, []).append(envelope)
+    runs_of = of_each_test(envelopes)
     for row in rows:
         assert row.envelope is not None
         test = row.envelope.key.test

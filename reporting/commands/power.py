@@ -11,7 +11,7 @@ from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
 from reporting.commands.opened_site import open_site
-from reporting.commands.selection import selected
+from reporting.commands.selection import of_each_test, selected
 from reporting.commands.tonight import add_tonight, until_tonight
 from reporting.gate.estimates import Strictness
 from reporting.gate.judge import strictness_of
@@ -124,9 +124,10 @@ def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
     last = {run.key.test: run for run in envelopes if run.has_numbers and run.trial.in_series}
     if not last:
         raise RefusedError(f"{site.history}: no run of these tests has numbers (--history and --site name other ones)")
-    for _test, like in sorted(last.items()):
+    runs_of = of_each_test(envelopes)
+    for test, like in sorted(last.items()):
         for metric in sorted(like.metrics):
-            series = series_of(metric, like, envelopes, site.settings.night_ends)
+            series = series_of(metric, like, runs_of[test], site.settings.night_ends)
             acceptance = references.acceptance(series.test, metric, series.comparability)
             yield PinnedSeries(series, pin_of(series, acceptance), strictness_of(references, len(like.metrics)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from platforms.job import RefusedError
 from reporting.commands.opened_site import OpenedSite
@@ -55,6 +55,14 @@ def of_one_test(site: OpenedSite, words: Sequence[str], problems: list[str]) -> 
     chosen = selected(site, words, problems)
     one_of(words, {envelope.key.test for envelope in chosen})
     return chosen
+
+
+def of_each_test(envelopes: Iterable[Envelope]) -> dict[str, list[Envelope]]:
+    """The envelopes of each test, by its id, in the order in which they are."""
+    tests: dict[str, list[Envelope]] = {}
+    for envelope in envelopes:
+        tests.setdefault(envelope.key.test, []).append(envelope)
+    return tests
 
 
 def one_of(words: Sequence[str], tests: Collection[str]) -> str:
