@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.history import one_device
-from reporting.history.envelope import ALL_WINDOWS, Envelope, Key
+from reporting.history.envelope import ALL_WINDOWS, Envelope, Key, Revision
 from reporting.history.envelope_json import from_line, ids_in_lines, job_of, job_that_ended, may_be_of, visit_like
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
@@ -194,7 +194,7 @@ def _envelopes(path: str, ids: frozenset[bytes] | None, problems: list[str], *, 
                         damaged += 1
                         first = first or f"{path}:{number}: this line of the history is skipped: {error}{WHAT_TO_DO}"
                 else:
-                    lines.parsed(line)
+                    lines.parsed(line, envelope)
                     yield envelope
     except OSError as error:
         problems.append(f"{path}: this file of the history cannot be read: {error.strerror}")
@@ -232,9 +232,10 @@ class _Lines:
                 break  # if a session writes it now, its rest would look like the next line
         yield from list(self._ended.values())
 
-    def parsed(self, line: bytes) -> None:
+    def parsed(self, line: bytes, envelope: Envelope) -> None:
         """Note that a line could be read."""
         like = None if self._visits else visit_like(line)
         if like is not None:
             self._known.add(like)
-        self._ended.pop(job_of(line), None)
+        if envelope.revision > Revision.JOB_ENDED:
+            self._ended.pop(job_of(line), None)

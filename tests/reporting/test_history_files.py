@@ -215,11 +215,16 @@ def test_the_end_of_a_job_is_parsed_only_if_that_of_its_test_is_not_there(
     assert len(parsed) == 4 + 1 + 2, "jobs that were not submitted have only their trials by which they differ"
 
 
-def test_the_end_of_a_job_counts_if_that_of_its_test_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "later", [to_line(envelope()).replace(b'"ended_s"', b"ended_s"), to_line(envelope(revision=Revision.PENDING))]
+)
+def test_the_end_of_a_job_counts_if_that_of_its_test_cannot_be_read_or_is_not_there(
+    tmp_path: Path, later: bytes
+) -> None:
     ended = envelope(revision=Revision.JOB_ENDED)
     month = tmp_path / "2026-11"
     month.mkdir()
-    (month / "a.jsonl").write_bytes(to_line(ended) + to_line(envelope()).replace(b'"ended_s"', b"ended_s"))
+    (month / "a.jsonl").write_bytes(to_line(ended) + later)
     assert read(tmp_path) == [ended]
 
 
