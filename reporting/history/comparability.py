@@ -23,6 +23,8 @@ MEASURED = ("device", "devices", "memory_gib", "mig", "dtype", "cpu_quota", "dat
 _MIG = re.compile(r"\s+MIG\s+(\S+)$")  # as torch names such a device: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 _REQUEST_FIELDS = ("variant", "configuration", "size", "mode", "dtype")
 _UNKNOWN = (None, "", "unknown")
+# `json.dumps` would make an encoder for each run.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def comparability(fields: Mapping[str, Any]) -> str:
 
     The hash stands in years of history: another algorithm would end every series.
     """
-    text = json.dumps(dict(fields), sort_keys=True, separators=(",", ":"))
+    text = _ENCODER.encode(dict(fields))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

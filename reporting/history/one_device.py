@@ -21,10 +21,10 @@ def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The same envelopes in the same order; those of one series have one comparability."""
     first: dict[_Test, Envelope] = {}  # of each test, of those with numbers
     devices: dict[_Test, dict[str, Mapping[str, Any]]] = {}  # their fields, by what was measured
-    for run in envelopes:
-        if run.benchmark is None:
+    tests = [None if run.benchmark is not None else _test(run) for run in envelopes]
+    for run, test in zip(envelopes, tests, strict=True):
+        if test is not None:
             found = measured(run.fields)
-            test = _test(run)
             if "device" in found:
                 devices.setdefault(test, {})[comparability(found)] = run.fields
             if run.has_numbers and (test not in first or _order(run) < _order(first[test])):
@@ -37,7 +37,7 @@ def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
             (fields,) = of_test.values()
             is_older = test in first and not measured(first[test].fields)  # than the facts of nodes
             names[test] = comparability(asked(fields) if is_older else fields)
-    return [_named(run, names) for run in envelopes]
+    return [_named(run, test, names) for run, test in zip(envelopes, tests, strict=True)]
 
 
 def _test(run: Envelope) -> _Test:
@@ -48,8 +48,8 @@ def _order(run: Envelope) -> tuple[float, str, str]:
     return run.time_s, run.key.run_id, str(run.key.job_id)
 
 
-def _named(run: Envelope, names: Mapping[_Test, str]) -> Envelope:
-    if run.benchmark is not None or not run.fields:
+def _named(run: Envelope, test: _Test | None, names: Mapping[_Test, str]) -> Envelope:
+    if test is None or not run.fields:
         return run
-    name = names.get(_test(run)) or comparability(run.fields)
+    name = names.get(test) or comparability(run.fields)
     return run if name == run.comparability else dataclasses.replace(run, comparability=name)
