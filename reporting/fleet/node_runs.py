@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import datetime
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -190,24 +192,47 @@ def _changes(
     """The change of each run of a series from the level of the other nodes, in the order of the runs."""
     values = [metric.value for metric in metrics]
     sign = sign_of(metrics[0].better)
-    nights: dict[datetime.date, list[int]] = {}
+    nights: dict[datetime.date, _Night] = {}
     for place, run in enumerate(runs):
-        nights.setdefault(run.night, []).append(place)
+        nights.setdefault(run.night, _Night()).add(run.node, values[place])
     changes: list[_Change | None] = []
     for place, run in enumerate(runs):
-        others = [other for other in nights[run.night] if runs[other].node != run.node]
-        nodes = len({runs[other].node for other in others})
-        beside = f"{nodes} other nodes of that night"
-        if nodes < NODES_OF_A_NIGHT:
+        night = nights[run.night]
+        nodes = len(night.of_node) - 1
+        if nodes >= NODES_OF_A_NIGHT:
+            level = night.level_without(run.node)
+            beside = f"{nodes} other nodes of that night"
+        else:
             others = _nearest(runs, place, levels)
+            level = median([values[other] for other in others]) if others else 0.0
             beside = f"{len(others)} runs of other nodes"
-        level = median([values[other] for other in others]) if others else 0.0
         changes.append(_Change(sign * (values[place] - level) / abs(level), beside) if level else None)
     known = [change.change for change in changes if change is not None]
     if len(known) < FEWEST_CHANGES:
         return changes
     scale = noise_of(known[-RECENT_CHANGES:]).scale
     return [None if change is None else replace(change, scale=scale) for change in changes]
+
+
+@dataclass
+class _Night:
+    """The values of one night. Those of a fleet are sorted once, and not for each node."""
+
+    of_node: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, node: str, value: float) -> None:
+        self.of_node.setdefault(node, []).append(value)
+
+    @cached_property
+    def _sorted(self) -> list[float]:
+        return sorted(value for values in self.of_node.values() for value in values)
+
+    def level_without(self, node: str) -> float:
+        """The median of the other nodes."""
+        others = self._sorted.copy()
+        for value in self.of_node[node]:
+            del others[bisect_left(others, value)]
+        return median(others)
 
 
 def _nearest(runs: Sequence[NodeRun], place: int, levels: Sequence[datetime.date]) -> list[int]:
