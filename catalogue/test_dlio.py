@@ -11,11 +11,13 @@ Each rank is one accelerator; README.md says how many there are. They make, and 
 CATALOGUE_SCRATCH as test_fio.py says. The workloads are DLIO's own, `cosmoflow_h100` and `resnet50_h100`; their data
 are not those of this suite's benchmarks.
 
+DLIO_FILES=1 is a training of seconds: it compares nights, but not with MLPerf Storage, which wants hundreds of steps.
+
 Primary: samples (of all ranks) and au, the part of the time in which an accelerator computes, the mean of all. Both are
 of DLIO's summary.
 
 Before the files are read they leave the page cache of each node; the test fails if fewer bytes than theirs were fetched
-from storage. Servers have caches of their own. On Lustre, whose own threads read ahead, the kernel may count less.
+from storage (test_fio.py says on which file systems). Servers have caches of their own.
 """
 
 from __future__ import annotations

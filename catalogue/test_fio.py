@@ -11,9 +11,10 @@ Primary: checkpoint (sequential writes until the storage has all of it, read bac
 of its own, which no client sees: take a FIO_SIZE above it.
 
 It fails if the client's page cache answered in place of the storage: the kernel counts what a process has fetched from
-storage. A file system that it does not count for (tmpfs is one) fails, too, except Lustre, which counts no direct I/O
-and whose page cache direct I/O passes by. It also fails if the data are such as a storage that compresses stores as
-less.
+storage (of ext4, XFS, Btrfs, F2FS and NFS; of Lustre, GPFS and others it does not, and direct I/O must do). It also
+fails if the data are such as a storage that compresses stores as less.
+
+One process does it, so that its core bounds storage of more than a few GB/s: test_ior.py has more of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""HPL on one node, with the DGEMM and the STREAM of the same program.
+"""HPL on the CPUs of one node, with the DGEMM and the STREAM of the same program.
 
 Tool: HPC Challenge, Debian's package hpcc or https://hpcchallenge.org; it needs an MPI (Debian: openmpi-bin).
 Tried: hpcc 1.5.0 with OpenMPI 4.1.4, both Debian 12's, on a virtual machine with two cores.
 
-One rank runs on each core of the first node. `HPCC_N` in the `env:` of the platform's file is the order of the matrix:
+One rank runs on each core of the first node that the job may use. The BLAS is the one that hpcc finds: Debian's own,
+libblas3, is ten times slower than OpenBLAS. `HPCC_N` in the `env:` of the platform's file is the order of the matrix:
 8 N^2 bytes, for HPL at its best 80 % of the memory, and at least so much that STREAM's arrays do not fit into the last
 cache. Other N are other numbers: choose it once. hpcc runs its whole set, so that small nodes take minutes.
 
@@ -57,16 +58,16 @@ end of HPL
 0 blocks of PTRANS
 0
 """
-HPCC = f"""
+HPCC = f"""{tools.CORES}
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-n=${{HPCC_RANKS:-$(lscpu -p=CORE,SOCKET | grep -v '^#' | sort -u | wc -l)}}
+n=${{HPCC_RANKS:-$cores}}
 p=$(awk -v n="$n" 'BEGIN {{ for (p = int(sqrt(n)); n % p; p--); print p }}')
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 cat > hpccinf.txt <<END
 {INPUT}END
-mpirun -n "$n" hpcc
+mpirun --oversubscribe --mca mpi_yield_when_idle 0 -n "$n" hpcc
 cat hpccoutf.txt
 echo "last cache: $(lscpu --bytes -C=ALL-SIZE | tail -n 1) bytes"
 """

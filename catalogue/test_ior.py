@@ -15,7 +15,7 @@ hundredth of.
 
 The page cache of a client must not answer. I/O is direct, and on several nodes each rank reads what another node has
 written. On one node the test fails if the kernel counts less than was read as fetched from storage, as on tmpfs
-(test_fio.py says what Lustre counts).
+(test_fio.py says on which file systems).
 
 Primary of mdtest: create, stat, remove, of all ranks together. On several nodes each rank looks up files that another
 node has made, else the test fails. On one node stat is a number of the client's memory, and stands apart.

@@ -24,8 +24,9 @@ from platforms.results import numbers
 NETPIPE = """
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
-mpirun --map-by node -n 2 NPopenmpi -i -l 8 -u 1048576 -n 3 -p 0 -o /dev/null
-mpirun --map-by node -n 2 NPopenmpi -l 8 -u 4194304 -p 0 -o "$results"
+mpirun="mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by node -n 2"  # a job of Slurm has one slot a node
+$mpirun NPopenmpi -i -l 8 -u 1048576 -n 3 -p 0 -o /dev/null
+$mpirun NPopenmpi -l 8 -u 4194304 -p 0 -o "$results"
 echo "bytes, Mbps and seconds:"
 cat "$results"
 """

@@ -5,8 +5,8 @@ package of it. The folder of `osu_allreduce` and `osu_alltoall` (libexec/osu-mic
 job's PATH: by `modules:` of the platform's file, or by PATH in its `env:`. Tried: 7.4 by Debian 12's OpenMPI 4.1.4, two
 ranks on one virtual machine with two cores, so that its memory was measured and no network.
 
-README.md says which ranks run. The data are floats, as gradients are. OSU's default are bytes, and a sum that does not
-fit into a byte is wrong in OpenMPI on CPUs with AVX (open-mpi/ompi#8045; seen here).
+README.md says which ranks run. Messages are in the host's memory. The data are floats, as gradients are: OSU's default
+are bytes, and a sum that does not fit into a byte is wrong in OpenMPI on CPUs with AVX (open-mpi/ompi#8045; seen here).
 
 Primary: allreduce (the time of 8 bytes), allreduce_16_mib (of 16 MiB), alltoall_64_kib (each rank sends 64 KiB to each
 other one). OSU's times are means of all calls and ranks; the P99 of the first stands beside it. Runs of their own

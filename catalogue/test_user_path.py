@@ -4,9 +4,10 @@ Tool: none but Python; torch is the one of the job's Python. Tried: torch 2.13.0
 with two cores, and through Slurm on two nodes that shared this machine. Not tried: pods, a network's storage.
 
 `import torch` runs on every node of the layout (on Slurm by `srun`, one task a node). Cold: the files of torch's folder
-have left the page cache of the node; the test fails if nothing was fetched from storage. Files that another program of
-the node maps do not leave it, and the servers of a network's storage have caches of their own. Warm: the next import,
-in a process of its own.
+have left the page cache of the node; the test fails if nothing was fetched from storage (test_fio.py says on which file
+systems). Files that another program of the node maps do not leave it, those of an image that is one file (Apptainer's)
+may come from its pages in memory, and the servers of a network's storage have caches of their own. Warm: the next
+import, in a process of its own.
 
 Primary: cold_import and warm_import, the seconds of the slowest node. On Slurm, empty_step: an srun, one task a node,
 that does nothing. Elsewhere empty_job: the seconds from the start to the end of a job that does nothing, as the suite
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import pytest
 
+from catalogue import tools
 from platforms.results import numbers
 
 IMPORTS = """
@@ -26,6 +28,7 @@ for path in pathlib.Path(folder).rglob("*"):
     if path.is_file():
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+subprocess.run(["stat", "-f", "-c", "file system: %T", folder], check=True)
 for name in ("cold", "warm"):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock
     begin = time.perf_counter()
@@ -44,7 +47,8 @@ for name in ("cold", "warm"):
 )
 def test_import_torch(run, record):
     fetched = numbers(run.log, r"^cold import: .* s, (\d+) bytes")
-    assert min(fetched) > 10e6, "the first import was not cold: almost nothing was fetched from storage"
+    if tools.counts(run.log):
+        assert min(fetched) > 10e6, "the first import was not cold: almost nothing was fetched from storage"
     cold, warm = numbers(run.log, r"^cold import: ([\d.]+) s"), numbers(run.log, r"^warm import: ([\d.]+) s")
     record(
         run,

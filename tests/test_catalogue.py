@@ -98,6 +98,8 @@ class Replay:
         }
         self.programs.mkdir()
         self.recorded.mkdir()
+        self.program("stat", "echo ext2/ext3")
+        self.program("nproc", "echo 2")
         for path in RECORDED.iterdir():
             self.recorded.joinpath(path.name).write_text(path.read_text())
 
@@ -186,7 +188,7 @@ def netpipe(replay: Replay) -> Replay:
 def nccl(replay: Replay) -> Replay:
     replay.fields.update(nodes=2, devices=16, devices_per_node=8)
     replay.program("all_reduce_perf", NCCL)
-    replay.program("srun", 'shift; exec "$@"')
+    replay.program("srun", 'echo "srun $1 $2 $3"; shift 3; exec "$@"')
     infiniband = replay.recorded / "nccl_infiniband.txt"
     infiniband.rename(replay.recorded / "nccl_network.txt")
     return replay
@@ -383,11 +385,31 @@ def test_nccl_is_read_with_its_network(nccl: Replay) -> None:
     metrics = nccl.passes(nccl_test, CATALOGUE_FABRIC="NET/IB.*/GDRDMA", CATALOGUE_LINK_GB_S="300")
     assert metrics == {"bus_bandwidth": 338.82, "latency": 135.8}  # above the links: not a ring, so none bounds it
     assert not list(nccl.folder.glob("nccl.*"))
+    assert "srun -n 16 --ntasks-per-node=8\n" in (nccl.folder / "log").read_text()  # a rank for each GPU
 
 
 def test_a_number_above_what_a_ring_can_have_fails(nccl: Replay) -> None:
     says = "a ring over links of 300 GB/s cannot have 338.82 GB/s"
     nccl.fails(nccl_test, says, CATALOGUE_LINK_GB_S="300", NCCL_ALGO="Ring")
+
+
+def test_no_ring_bounds_an_all_to_all_part_of_which_stays_in_the_nodes(nccl: Replay) -> None:
+    test = functools.update_wrapper(functools.partial(test_nccl.test_nccl, collective="alltoall"), test_nccl.test_nccl)
+    assert nccl.passes(test, CATALOGUE_LINK_GB_S="300", NCCL_ALGO="Ring")["bus_bandwidth"] == 338.82
+
+
+def test_a_message_of_no_bytes_has_no_latency(nccl: Replay) -> None:
+    """All-to-all gives each of 16 ranks nothing of 8 bytes."""
+    row = "           8             2     float     sum      -1    135.8 "
+    nccl.edit("nccl.txt", row, row.replace(" 8 ", " 0 ").replace(" 2 ", " 0 ").replace("135.8", " 0.94"))
+    assert nccl.passes(nccl_test)["latency"] == 123.2
+
+
+@pytest.mark.parametrize("said", ["NET/IB/0(1)/GDRDMA", "P2P/MNNVL"])
+def test_networks_of_nccl_that_are_right(nccl: Replay, said: str) -> None:
+    """Through another GPU of the node (PXN), and NVLink between nodes."""
+    nccl.edit("nccl_network.txt", "NET/IBext_v8/7/GDRDMA", said)
+    assert nccl.passes(nccl_test, CATALOGUE_FABRIC="NET/IB.*/GDRDMA|P2P/MNNVL")
 
 
 def test_nccl_over_tcp_fails(nccl: Replay) -> None:
@@ -404,7 +426,7 @@ def test_nccl_without_gpudirect_fails_where_it_is_asked_for(nccl: Replay) -> Non
     ("old", "new", "says"),
     [
         ("330.58      0", "330.58      7", "values that arrived are wrong"),
-        ("Rank 15", "Rank  0", "15 of 16 GPUs found each other: was it built with MPI=1?"),
+        ("Rank 15", "Rank  0", "15 of 16 GPUs found each other: is it built with MPI=1"),
     ],
 )
 def test_nccl_that_is_wrong_fails(nccl: Replay, old: str, new: str, says: str) -> None:
@@ -422,8 +444,10 @@ def test_imports_are_those_of_the_slowest_node(replay: Replay) -> None:
     node = "cold import: %s s, 500000000 bytes fetched from storage\nwarm import: 2.5 s, 0 bytes fetched from storage\n"
     replay.body(test_user_path.test_import_torch, node % "9.79" + node % "11.0")
     assert replay.metrics == {"cold_import": (11.0, "s", "lower"), "warm_import": (2.5, "s", "lower")}
+    from_memory = node.replace("500000000", "0") % "3.0"
     with pytest.raises(AssertionError, match="the first import was not cold"):
-        replay.body(test_user_path.test_import_torch, node.replace("500000000", "0") % "3.0")
+        replay.body(test_user_path.test_import_torch, f"file system: xfs\n{from_memory}")
+    replay.body(test_user_path.test_import_torch, f"file system: gpfs\n{from_memory}")
 
 
 def test_an_empty_job_takes_as_long_as_its_status_says(replay: Replay) -> None:
