@@ -14,7 +14,7 @@ It fails if the client's page cache answered in place of the storage: the kernel
 storage (of ext4, XFS, Btrfs, F2FS and NFS; of Lustre, GPFS and others it does not, and direct I/O must do). It also
 fails if the data are such as a storage that compresses stores as less.
 
-One process does it, so that its core bounds storage of more than a few GB/s: test_ior.py has more of them.
+One process does it, so that its core may be the bound of fast storage: test_ior.py has more of them.
 """
 
 from __future__ import annotations

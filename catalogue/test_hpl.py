@@ -4,9 +4,9 @@ Tool: HPC Challenge, Debian's package hpcc or https://hpcchallenge.org; it needs
 Tried: hpcc 1.5.0 with OpenMPI 4.1.4, both Debian 12's, on a virtual machine with two cores.
 
 One rank runs on each core of the first node that the job may use. The BLAS is the one that hpcc finds: Debian's own,
-libblas3, is ten times slower than OpenBLAS. `HPCC_N` in the `env:` of the platform's file is the order of the matrix:
-8 N^2 bytes, for HPL at its best 80 % of the memory, and at least so much that STREAM's arrays do not fit into the last
-cache. Other N are other numbers: choose it once. hpcc runs its whole set, so that small nodes take minutes.
+libblas3, is the reference, and not made for speed. `HPCC_N` in the `env:` of the platform's file is the order of the
+matrix: 8 N^2 bytes, for HPL at its best 80 % of the memory, and at least so much that STREAM's arrays do not fit into
+the last cache. Other N are other numbers: choose it once. hpcc runs its whole set, so that small nodes take minutes.
 
 Primary: hpl. dgemm and stream say which of two it is, where hpl gets worse: the cores, or the memory. They are means of
 all ranks, which run at the same time, and stream is that of all together.

@@ -3,7 +3,8 @@
 Tool: nccl-tests, https://github.com/NVIDIA/nccl-tests, or rccl-tests, which has the same programs and prints the same.
 Tried: its version of July 2026 with NCCL 2.28 on one H200, where there is nobody to talk to: what GPUs print that talk
 to each other is read in public recordings. For several nodes it must be built with MPI=1, and NCCL_TESTS_START in the
-`env:` of the platform's file may say what starts it, as `srun --mpi=pmix -n 256` (default: srun, a task a GPU).
+`env:` of the platform's file may say what starts it, as `srun --mpi=pmix --ntasks-per-node=4` (default: srun, a task a
+GPU).
 
 Primary: bus_bandwidth of the largest message (NCCL_TESTS_BYTES, default 4G) and latency of the smallest one, 8 bytes
 or more. The bus bandwidth
@@ -29,7 +30,7 @@ folder=$(mktemp -d -p "$PWD" nccl.XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,P2P NCCL_DEBUG_FILE="$folder/%h.%p"
 start= gpus={devices}
-if [ {nodes} -gt 1 ]; then gpus=1; start=${NCCL_TESTS_START:-srun -n {devices} --ntasks-per-node={devices_per_node}}; fi
+if [ {nodes} -gt 1 ]; then gpus=1; start=${NCCL_TESTS_START:-srun --ntasks-per-node={devices_per_node}}; fi
 $start {collective}_perf -b 8 -e ${NCCL_TESTS_BYTES:-4G} -f 2 -g $gpus -c 1
 echo "nodes: {nodes}, GPUs: {devices}, fabric: ${CATALOGUE_FABRIC:-(?!NET/Socket).*}"
 echo "ring on links of ${CATALOGUE_LINK_GB_S:-unknown} GB/s: ${NCCL_ALGO:-no}"

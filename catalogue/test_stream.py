@@ -8,7 +8,7 @@ Each of the three arrays has four times the size of the node's last caches toget
 STREAM checks its own results.
 
 Primary: triad, the best of ten repetitions, with one thread on each core that the job may use. gcc makes no streaming
-stores at -O3, so that vendors' figures may be a quarter higher: STREAM_CC and STREAM_CFLAGS are for that.
+stores, and vendors' figures are of compilers that do: STREAM_CC and STREAM_CFLAGS name one.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ echo "file system: $(stat -f -c %T "$folder")"
 COMPRESSED = 'echo "compressed: $(head -c 16M %s | gzip -1 | wc -c) of $(head -c 16M %s | wc -c) bytes"\n'
 # Names of `stat -f`. tmpfs has nothing to fetch, and is refused by that.
 COUNTED = ("ext2/ext3", "xfs", "btrfs", "f2fs", "nfs", "overlayfs", "tmpfs")
+# A job has one task on each node. srun takes these numbers before its own --ntasks-per-node.
+TASKS = "unset SLURM_NTASKS SLURM_NPROCS\n"
 CHECK = 'command -v %s >/dev/null || { echo "%s is not on this node: %s"; exit 127; }\n'
 
 
@@ -44,7 +46,7 @@ def script(text: str, **needs: str) -> list[str]:
             missing. The first is the job's program, of which run.json has the hash.
     """
     checks = "".join(CHECK % (program, program, source) for program, source in needs.items())
-    return ["sh", "-ec", checks + text, *needs]
+    return ["sh", "-ec", TASKS + checks + text, *needs]
 
 
 def ranks(text: str, **needs: str) -> list[str]:

@@ -9,6 +9,7 @@ from _pytest.skipping import evaluate_skip_marks
 
 from harness import job_checks, pauses
 from harness.cases import Case
+from harness.collection import TestFiles
 from harness.console import Console
 from harness.inputs import Inputs
 from harness.job_factory import JobFactory
@@ -21,7 +22,7 @@ from platforms.runner import messages
 from platforms.schedulers import Scheduler
 
 
-def dry_run(selection: Selection, items: list[pytest.Item], console: Console) -> None:
+def dry_run(selection: Selection, items: list[pytest.Item], files: TestFiles, console: Console) -> None:
     """Render the job of each test. With --dry-run=server each scheduler is asked what it has against the job.
 
     Raises UsageError where the site's rules forbid a job, or its scheduler would refuse it.
@@ -36,6 +37,7 @@ def dry_run(selection: Selection, items: list[pytest.Item], console: Console) ->
     jobs = factory.first_jobs()
     for notice in factory.notices:
         console.problem(notice)
+    job_checks.refuse_unknown_committed(files, inputs, jobs)
     if inputs.options.ask_server:
         job_checks.refuse_incomplete(inputs, jobs)
     shown = _Shown(inputs, console)

@@ -63,8 +63,14 @@ def refuse_incomplete(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> None:
             )
 
 
-def refuse_unknown_committed(files: TestFiles, platforms: Sequence[Platform]) -> None:
+def used_platforms(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> list[Platform]:
+    """The platforms of these jobs, each once."""
+    return [inputs.platforms[name] for name in dict.fromkeys(spec.platform for spec in jobs.values())]
+
+
+def refuse_unknown_committed(files: TestFiles, inputs: Inputs, jobs: Mapping[str, JobSpec]) -> None:
     """Raise UsageError for a committed value of a test that there cannot be on its platform."""
+    platforms = used_platforms(inputs, jobs)
     if not any(platform.committed for platform in platforms):
         return
     from reporting.gate.committed import commitments

@@ -92,7 +92,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     if mine.inputs.options.dry_run:
         from harness.dry_run import dry_run
 
-        dry_run(mine.selection, session.items, config.stash[CONSOLE])
+        dry_run(mine.selection, session.items, config.stash[collection.FILES], config.stash[CONSOLE])
         session.items.clear()
         return (yield)
     if mine.inputs.options.report is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from harness.inputs import Inputs
     from harness.session_start import StartedSession
     from harness.suite import Suite
-    from platforms.config.schema import Platform
-    from platforms.job import JobSpec
 
 KILLED_RUNS = 3  # so many are named
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
@@ -70,7 +68,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     job_checks.refuse_incomplete(inputs, jobs)
     for specs in factory.each_stacks_jobs():
         job_checks.refuse_untrainable(inputs, specs, items)
-    job_checks.refuse_unknown_committed(config.stash[FILES], _used_platforms(inputs, jobs))
+    job_checks.refuse_unknown_committed(config.stash[FILES], inputs, jobs)
 
     plan = session_start.session_plan(config, jobs, entries.folder)
     beat_s = max(inputs.platforms[spec.platform].poll_s for spec in jobs.values())
@@ -164,10 +162,6 @@ def _history_entries(inputs: Inputs) -> HistoryEntries:
         raise pytest.UsageError(f"{error}. Nothing was submitted") from None
 
 
-def _used_platforms(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> list[Platform]:
-    return [inputs.platforms[name] for name in dict.fromkeys(spec.platform for spec in jobs.values())]
-
-
 def _confirmations(running: Running, started: StartedSession, factory: JobFactory, console: Console) -> Confirmations:
     """The gate of a session, and the repeats of suspect runs, for the tests that are measured once."""
     # Imported here, so that jobs are submitted before the gate is loaded.
@@ -182,7 +176,7 @@ def _confirmations(running: Running, started: StartedSession, factory: JobFactor
         inputs.site,
         inputs.options.site,
         running.tests,
-        commitments(_used_platforms(inputs, factory.first_jobs())),
+        commitments(job_checks.used_platforms(inputs, factory.first_jobs())),
         require=inputs.options.gate == "require",
         typed=inputs.typed_for_commands(history),
     )

@@ -188,7 +188,7 @@ def netpipe(replay: Replay) -> Replay:
 def nccl(replay: Replay) -> Replay:
     replay.fields.update(nodes=2, devices=16, devices_per_node=8)
     replay.program("all_reduce_perf", NCCL)
-    replay.program("srun", 'echo "srun $1 $2 $3"; shift 3; exec "$@"')
+    replay.program("srun", 'echo "srun $1, $SLURM_NTASKS tasks"; shift; exec "$@"')
     infiniband = replay.recorded / "nccl_infiniband.txt"
     infiniband.rename(replay.recorded / "nccl_network.txt")
     return replay
@@ -382,10 +382,12 @@ def test_the_slowest_gpu_counts_and_a_wrong_copy_fails(replay: Replay) -> None:
 
 
 def test_nccl_is_read_with_its_network(nccl: Replay) -> None:
-    metrics = nccl.passes(nccl_test, CATALOGUE_FABRIC="NET/IB.*/GDRDMA", CATALOGUE_LINK_GB_S="300")
+    of_site = {"CATALOGUE_FABRIC": "NET/IB.*/GDRDMA", "CATALOGUE_LINK_GB_S": "300"}
+    metrics = nccl.passes(nccl_test, SLURM_NTASKS="2", **of_site)
     assert metrics == {"bus_bandwidth": 338.82, "latency": 135.8}  # above the links: not a ring, so none bounds it
     assert not list(nccl.folder.glob("nccl.*"))
-    assert "srun -n 16 --ntasks-per-node=8\n" in (nccl.folder / "log").read_text()  # a rank for each GPU
+    log = (nccl.folder / "log").read_text()
+    assert "srun --ntasks-per-node=8,  tasks\n" in log  # a rank for each GPU, and not the job's task for each node
 
 
 def test_a_number_above_what_a_ring_can_have_fails(nccl: Replay) -> None:

@@ -58,7 +58,9 @@ def test_a_run_that_misses_a_committed_value_fails_and_two_that_meet_it_are_enou
 )
 def test_a_committed_value_of_no_test_is_refused(committed: Project, was: str, is_now: str, says: str) -> None:
     committed.platform("mine", COMMITTED.replace(was, is_now))
-    committed.refuses("-m", "mine", says=f"*/mine.yaml:5: committed[[]0].test: {says}. Nothing was submitted")
+    said = f"*/mine.yaml:5: committed[[]0].test: {says}. Nothing was submitted"
+    committed.refuses("-m", "mine", says=said)
+    committed.refuses("-m", "mine", "--dry-run", says=said)
 
 
 @pytest.mark.slow
