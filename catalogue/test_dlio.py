@@ -29,7 +29,7 @@ from platforms.results import numbers
 
 DLIO = """
 case {workload} in cosmoflow) files=256 ;; *) files=6 ;; esac
-files=$((${DLIO_FILES:-1} * files * $($run hostname | wc -l)))
+files=$((${DLIO_FILES:-1} * files * $(echo "$hosts" | wc -l)))
 dlio() {
   $run sh -ec '"$0" "$@"; grep ^read_bytes /proc/$$/io' "$(command -v dlio_benchmark)" workload={workload}_h100 \\
     ++workload.dataset.data_folder="$folder/data" ++workload.dataset.num_files_train="$files" \\

@@ -21,12 +21,15 @@ import pytest
 from catalogue import tools
 from platforms.results import numbers
 
-NETPIPE = """
+NETPIPE = f"""
+run="mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by node -n 2"  # a job of Slurm has one slot a node
+nodes={{nodes}}
+[ "$nodes" = 1 ] || nodes=2
+{tools.ON_NODES}
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
-mpirun="mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by node -n 2"  # a job of Slurm has one slot a node
-$mpirun NPopenmpi -i -l 8 -u 1048576 -n 3 -p 0 -o /dev/null
-$mpirun NPopenmpi -l 8 -u 4194304 -p 0 -o "$results"
+$run NPopenmpi -i -l 8 -u 1048576 -n 3 -p 0 -o /dev/null
+$run NPopenmpi -l 8 -u 4194304 -p 0 -o "$results"
 echo "bytes, Mbps and seconds:"
 cat "$results"
 """

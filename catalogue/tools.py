@@ -9,14 +9,24 @@ from typing import Any
 
 from platforms.results import numbers
 
+# Refuses ranks that are not on each node, as those of a mpirun that knows its own node alone: they would be measured
+# as if they were. `$hosts` has a line for each rank.
+ON_NODES = """
+hosts=$($run hostname)
+found=$(echo "$hosts" | sort -u | wc -l)
+[ "$found" -ge "$nodes" ] || {
+  echo "MPI's ranks are on $found of $nodes nodes: catalogue/README.md, MPI ranks"; exit 127
+}
+"""
 # A job of Slurm has one task on each node, so that OpenMPI counts one slot there: it must take more. Ranks that wait do
 # not yield their cores all the same.
 RANKS = """
-per_node={ranks_per_node}
+nodes={nodes} per_node={ranks_per_node}
 [ {ranks} -gt 1 ] || per_node=2
 run="${CATALOGUE_MPIRUN:-mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by ppr:$per_node:node}"
 command -v ${run%% *} >/dev/null || { echo "${run%% *} is not on this node: catalogue/README.md, MPI ranks"; exit 127; }
 """
+RANKS += ON_NODES
 # The physical cores that the job may use. The suite sets OMP_NUM_THREADS for trainings, and nproc says that instead.
 CORES = """
 unset OMP_NUM_THREADS
@@ -35,6 +45,8 @@ COMPRESSED = 'echo "compressed: $(head -c 16M %s | gzip -1 | wc -c) of $(head -c
 COUNTED = ("ext2/ext3", "xfs", "btrfs", "f2fs", "nfs", "overlayfs", "tmpfs")
 # A job has one task on each node. srun takes these numbers before its own --ntasks-per-node.
 TASKS = "unset SLURM_NTASKS SLURM_NPROCS\n"
+# Kubernetes starts the command in each pod of the job. The first pod does the work, as the first node does elsewhere.
+FIRST = '[ "${JOB_COMPLETION_INDEX:-0}" = 0 ] || exit 0\n'
 CHECK = 'command -v %s >/dev/null || { echo "%s is not on this node: %s"; exit 127; }\n'
 
 
@@ -46,7 +58,7 @@ def script(text: str, **needs: str) -> list[str]:
             missing. The first is the job's program, of which run.json has the hash.
     """
     checks = "".join(CHECK % (program, program, source) for program, source in needs.items())
-    return ["sh", "-ec", TASKS + checks + text, *needs]
+    return ["sh", "-ec", FIRST + TASKS + checks + text, *needs]
 
 
 def ranks(text: str, **needs: str) -> list[str]:

@@ -93,7 +93,7 @@ class Replay:
         self.recorded = folder / "recorded"
         self.metrics: dict[str, Any] = {}
         self.fields: dict[str, object] = {  # of the layout, and a test's own parameters
-            **{"data_dir": folder / "data", "ranks": 8, "ranks_per_node": 4},
+            **{"data_dir": folder / "data", "nodes": 1, "ranks": 8, "ranks_per_node": 4},
             **{"workload": "resnet50", "collective": "all_reduce"},
         }
         self.programs.mkdir()
@@ -274,9 +274,32 @@ def test_netpipe_is_read(netpipe: Replay) -> None:
     assert netpipe.passes(test_mpi.test_ping_pong) == {"latency": 3.88, "bandwidth": 1.219}
 
 
+def test_the_ranks_of_a_ping_pong_are_on_two_nodes(netpipe: Replay) -> None:
+    netpipe.fields.update(nodes=3)
+    done = netpipe.job(test_mpi.test_ping_pong)
+    assert (done.returncode, done.stdout) == (127, "MPI's ranks are on 1 of 2 nodes: catalogue/README.md, MPI ranks\n")
+    netpipe.program("mpirun", f'case "$*" in *" hostname") printf "node-1\\nnode-2\\n" ;; esac\n{NETPIPE}')
+    assert netpipe.passes(test_mpi.test_ping_pong).keys() == {"latency", "bandwidth"}
+
+
 def test_messages_that_arrive_changed_fail(netpipe: Replay) -> None:
     netpipe.edit("netpipe.txt", "19:    6144 bytes      3 times -->  Integrity check passed", " Integrity check failed")
     netpipe.fails(test_mpi.test_ping_pong, "what arrived is not what was sent")
+
+
+def test_ranks_that_are_not_on_all_nodes_are_a_sentence(osu: Replay) -> None:
+    """As in pods, where OpenMPI's mpirun knows its own pod alone."""
+    osu.fields.update(nodes=2)
+    done = osu.job(test_osu.test_collectives)
+    assert (done.returncode, done.stdout) == (127, "MPI's ranks are on 1 of 2 nodes: catalogue/README.md, MPI ranks\n")
+    done = osu.job(test_osu.test_collectives, CATALOGUE_MPIRUN="false")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_the_first_pod_of_several_does_the_work(osu: Replay) -> None:
+    done = osu.job(test_osu.test_collectives, JOB_COMPLETION_INDEX="1")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert osu.passes(test_osu.test_collectives, JOB_COMPLETION_INDEX="0")["allreduce"] == 0.33
 
 
 def test_collectives_of_osu_are_read(osu: Replay) -> None:
