@@ -27,11 +27,16 @@ run="${CATALOGUE_MPIRUN:-mpirun --oversubscribe --mca mpi_yield_when_idle 0 --ma
 command -v ${run%% *} >/dev/null || { echo "${run%% *} is not on this node: catalogue/README.md, MPI ranks"; exit 127; }
 """
 RANKS += ON_NODES
-# The physical cores that the job may use. The suite sets OMP_NUM_THREADS for trainings, and nproc says that instead.
+# The physical cores that the job may use, and of these as many as a pod's limit of CPUs has (cgroup v2, then v1). The
+# suite sets OMP_NUM_THREADS for trainings, and nproc says that instead.
 CORES = """
 unset OMP_NUM_THREADS
 cores=$(lscpu -p=CORE,SOCKET | grep -v '^#' | sort -u | wc -l)
 [ "$cores" -le "$(nproc)" ] || cores=$(nproc)
+group=/sys/fs/cgroup
+quota=$(cat $group/cpu.max 2>/dev/null || cat $group/cpu/cpu.cfs_quota_us $group/cpu/cpu.cfs_period_us 2>/dev/null) || :
+cores=$(echo $quota | awk -v cores="$cores" '$1 + 0 > 0 && $1 < cores * $2 {cores = $1 / $2}
+  END {print cores < 1 ? 1 : int(cores)}')
 """
 # The folder $folder of the storage that is measured.
 SCRATCH = """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,8 @@ nccl_test = functools.update_wrapper(
 )
 RECORDED = Path(__file__).parent / "catalogue"
 LSCPU = 'case $1 in -p*) echo "0,0"; echo "1,0" ;; *) echo "ALL-SIZE"; echo " 33554432" ;; esac'
+# Answers for a pod's group of processes.
+CAT = f'case $1 in /sys/*) echo "${{QUOTA:-max 100000}}" ;; *) exec {shutil.which("cat")} "$@" ;; esac'
 # Writes the file that fio would have written: from /dev/urandom, or zeros.
 FIO = """
 for word; do case $word in --directory=*) folder=${word#*=} ;; esac; done
@@ -100,6 +103,7 @@ class Replay:
         self.recorded.mkdir()
         self.program("stat", "echo ext2/ext3")
         self.program("nproc", "echo 2")
+        self.program("cat", CAT)
         for path in RECORDED.iterdir():
             self.recorded.joinpath(path.name).write_text(path.read_text())
 
@@ -165,7 +169,7 @@ def fio(replay: Replay) -> Replay:
 @pytest.fixture
 def hpcc(replay: Replay) -> Replay:
     replay.program("hpcc", "")
-    replay.program("mpirun", 'cp "$RECORDED/hpcc.txt" hpccoutf.txt; cp hpccinf.txt "$RECORDED/input"')
+    replay.program("mpirun", 'cp "$RECORDED/hpcc.txt" hpccoutf.txt; cp hpccinf.txt "$RECORDED/input"; echo "$*" > "$RECORDED/words"')
     replay.program("lscpu", LSCPU)
     return replay
 
@@ -243,6 +247,12 @@ def test_hpcc_is_read(hpcc: Replay) -> None:
     assert hpcc.passes(test_hpl.test_hpl, HPCC_N="7200") == {"hpl": 1.518, "stream": 9.045}
     lines = (hpcc.recorded / "input").read_text().splitlines()
     assert (lines[5], lines[10], lines[11]) == ("7200 N", "1 P", "2 Q")
+
+
+def test_a_quota_of_a_pod_bounds_its_ranks(hpcc: Replay) -> None:
+    for quota, ranks in (("150000 100000", "-n 1 "), ("50000 100000", "-n 1 "), ("-1 100000", "-n 2 ")):
+        hpcc.passes(test_hpl.test_hpl, QUOTA=quota)
+        assert ranks in (hpcc.recorded / "words").read_text()
 
 
 def test_a_wrong_residual_of_hpl_fails(hpcc: Replay) -> None:
