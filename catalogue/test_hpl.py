@@ -67,7 +67,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 cat > hpccinf.txt <<END
 {INPUT}END
-mpirun --oversubscribe --mca mpi_yield_when_idle 0 -n "$n" hpcc
+mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by "ppr:$n:node" -n "$n" hpcc
 cat hpccoutf.txt
 echo "last cache: $(lscpu --bytes -C=ALL-SIZE | tail -n 1) bytes"
 """

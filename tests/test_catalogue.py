@@ -249,6 +249,12 @@ def test_hpcc_is_read(hpcc: Replay) -> None:
     assert (lines[5], lines[10], lines[11]) == ("7200 N", "1 P", "2 Q")
 
 
+def test_all_ranks_of_hpl_are_on_the_first_of_several_nodes(hpcc: Replay) -> None:
+    """Slurm's jobs have one slot a node, which OpenMPI would fill one after the other."""
+    hpcc.passes(test_hpl.test_hpl)
+    assert " --map-by ppr:2:node -n 2 hpcc" in (hpcc.recorded / "words").read_text()
+
+
 def test_a_quota_of_a_pod_bounds_its_ranks(hpcc: Replay) -> None:
     for quota, ranks in (("150000 100000", "-n 1 "), ("50000 100000", "-n 1 "), ("-1 100000", "-n 2 ")):
         hpcc.passes(test_hpl.test_hpl, QUOTA=quota)
