@@ -95,6 +95,7 @@ class Replay:
         self.programs = folder / "bin"
         self.recorded = folder / "recorded"
         self.metrics: dict[str, Any] = {}
+        self.ended_s = 100.25
         self.fields: dict[str, object] = {  # of the layout, and a test's own parameters
             **{"data_dir": folder / "data", "nodes": 1, "ranks": 8, "ranks_per_node": 4},
             **{"workload": "resnet50", "collective": "all_reduce"},
@@ -135,7 +136,7 @@ class Replay:
         """Run the body of a test on the log."""
         if log is not None:
             (self.folder / "log").write_text(log)
-        status = Status(State.SUCCEEDED, started_s=100.0, ended_s=100.25)
+        status = Status(State.SUCCEEDED, started_s=100.0, ended_s=self.ended_s)
         test(Run(folder=self.folder, status=status), self._record)
 
     def _record(self, run: Run, metrics: dict[str, Any], **extra: object) -> None:
@@ -495,6 +496,10 @@ def test_imports_are_those_of_the_slowest_node(replay: Replay) -> None:
 def test_an_empty_job_takes_as_long_as_its_status_says(replay: Replay) -> None:
     replay.body(test_user_path.test_empty_job, "")
     assert replay.metrics == {"empty_job": (0.25, "s", "lower")}
+    for ended_s, seconds in ((100.01, 0.1), (100.0, 1.0), (102.0, 2.0)):  # pods have whole seconds
+        replay.ended_s = ended_s
+        replay.body(test_user_path.test_empty_job, "")
+        assert replay.metrics == {"empty_job": (seconds, "s", "lower")}
 
 
 def test_an_empty_step_of_slurm_is_timed_in_its_job(replay: Replay) -> None:
