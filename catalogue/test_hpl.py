@@ -81,6 +81,7 @@ echo "last cache: $(lscpu --bytes -C=ALL-SIZE | tail -n 1) bytes"
     time_limit="2h",
 )
 def test_hpl(run, record):
+    tools.assert_copies(run.log)
     log = run.log.read_text()
     assert set(re.findall(r"^\|\|Ax-b\|\|.*\.\. (\w+)$", log, re.MULTILINE)) == {"PASSED"}, "HPL's residual is wrong"
     assert "Success=1\n" in log, "hpcc says that one of its tests is wrong: see the log for `error` and `FAILED`"

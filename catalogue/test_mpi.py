@@ -43,6 +43,7 @@ RATE, SECONDS = r"^ *%d +([\d.]+) +[\d.]+ *$", r"^ *%d +[\d.]+ +([\d.]+) *$"
     launcher="none",
 )
 def test_ping_pong(run, record):
+    tools.assert_copies(run.log)
     checks = re.findall(r"Integrity check (\w+)", run.log.read_text())
     assert checks, "NetPIPE compared nothing"
     assert set(checks) == {"passed"}, "what arrived is not what was sent"

@@ -43,6 +43,7 @@ P99 = r"^8 +[\d.]+ +[\d.]+ +[\d.]+ +\d+ +[\d.]+ +[\d.]+ +([\d.]+)$"
 @pytest.mark.acceptance
 @pytest.mark.workload(command=tools.ranks(OSU, osu_allreduce=SOURCE, osu_alltoall=SOURCE), launcher="none")
 def test_collectives(run, record):
+    tools.assert_copies(run.log)
     checks = re.findall(r"^\d.* (Pass|Fail)$", run.log.read_text(), re.MULTILINE)
     assert checks, "OSU compared nothing"
     assert set(checks) == {"Pass"}, "what arrived is not what was sent, or not its sum"

@@ -9,8 +9,8 @@ from typing import Any
 
 from platforms.results import numbers
 
-# Refuses ranks that are not on each node, as those of a mpirun that knows its own node alone: they would be measured
-# as if they were. `$hosts` has a line for each rank.
+# Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
+# alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank.
 ON_NODES = """
 hosts=$($run hostname)
 found=$(echo "$hosts" | sort -u | wc -l)
@@ -88,6 +88,14 @@ def counts(log: Path) -> bool:
 def compressed(file: str) -> str:
     """Return the line of a job's script by which `assert_incompressible` judges a file, named as the shell does."""
     return COMPRESSED % (file, file)
+
+
+def assert_copies(log: Path) -> None:
+    """Refuse times in which OpenMPI's copies between processes have failed, as where a container forbids them."""
+    assert "Read -1, expected" not in log.read_text(), (
+        "OpenMPI may not copy between processes here, and the time of each failure was measured: write "
+        "OMPI_MCA_btl_vader_single_copy_mechanism: none into the `env:` of the platform's file"
+    )
 
 
 def assert_incompressible(log: Path) -> None:

@@ -170,7 +170,10 @@ def fio(replay: Replay) -> Replay:
 @pytest.fixture
 def hpcc(replay: Replay) -> Replay:
     replay.program("hpcc", "")
-    replay.program("mpirun", 'cp "$RECORDED/hpcc.txt" hpccoutf.txt; cp hpccinf.txt "$RECORDED/input"; echo "$*" > "$RECORDED/words"')
+    replay.program(
+        "mpirun",
+        'cp "$RECORDED/hpcc.txt" hpccoutf.txt; cp hpccinf.txt "$RECORDED/input"; echo "$*" > "$RECORDED/words"',
+    )
     replay.program("lscpu", LSCPU)
     return replay
 
@@ -332,6 +335,17 @@ def test_a_wrong_sum_of_an_all_reduce_fails(osu: Replay) -> None:
     row = "16                      0.33              0.33              0.34          10              "
     osu.edit("osu.txt", f"{row}Pass", f"{row}Fail")
     osu.fails(test_osu.test_collectives, "what arrived is not what was sent, or not its sum")
+
+
+def test_copies_between_processes_that_a_container_forbids_fail(osu: Replay, hpcc: Replay, netpipe: Replay) -> None:
+    said = "[pod:00025] Read -1, expected 16384, errno = 1\n"  # OpenMPI 4.1.4 in a pod, of each large message
+    for name, test in (
+        ("osu.txt", test_osu.test_collectives),
+        ("hpcc.txt", test_hpl.test_hpl),
+        ("netpipe.txt", test_mpi.test_ping_pong),
+    ):
+        with pytest.raises(AssertionError, match="OMPI_MCA_btl_vader_single_copy_mechanism: none"):
+            osu.body(test, said + (RECORDED / name).read_text())
 
 
 def test_the_site_says_what_starts_mpi_ranks(osu: Replay) -> None:
