@@ -1,10 +1,10 @@
 """How fast storage feeds a training: DLIO reads the files of CosmoFlow and ResNet-50 and sleeps while an H100 computes.
 
 Tool: https://github.com/argonne-lcf/dlio_benchmark; `dlio_benchmark`, installed with tensorflow and mpi4py, is on the
-job's PATH. Tried: its commit 8b280cb of March 2026 with tensorflow-cpu 2.21, two ranks on one virtual machine with two
-cores, on ext4. Release 2.0.1 also needs `tfrecord2idx` of NVIDIA's DALI, and from June 2026 (#339) on the main branch
-leaves ResNet-50 without files and says that it has run: this test then fails. Not tried: several nodes, Lustre, GPFS,
-NFS.
+job's PATH. Tried: its commit 8b280cb of March 2026 with tensorflow-cpu 2.21 on a virtual machine with two cores, on
+ext4: two ranks there and in a pod, and ranks on two nodes of a Slurm on that machine. Release 2.0.1 also needs
+`tfrecord2idx` of NVIDIA's DALI, and from June 2026 (#339) on the main branch leaves ResNet-50 without files and says
+that it has run: this test then fails. Not tried: Lustre, GPFS, NFS.
 
 Each rank is one accelerator; README.md says how many there are. They make, and read once, DLIO_FILES times (default 1)
 256 files of CosmoFlow (0.7 GB) or 6 of ResNet-50 (0.9 GB) for each rank, in the platform's `data_dir:` or in

@@ -2,7 +2,8 @@
 
 Tool: PARAM, https://github.com/facebookresearch/param, as torch has no benchmark of its own; a link of the name
 `param_bench` to its checkout stands in a folder that PYTHONPATH in the `env:` of the platform's file names. Tried: its
-commit 1e115ff of June 2026 with torch 2.13 (CPU), two ranks on one virtual machine with two cores.
+commit 1e115ff of June 2026 with torch 2.13 (CPU) on a virtual machine with two cores: two ranks there and in a pod,
+four on two nodes of a Slurm on that machine, and on two pods there.
 
 Ranks are those of the layout, as in training: on one node `ranks_per_device: 2` makes two. On several, gloo takes the
 interface of the node's name; `env: {GLOO_SOCKET_IFNAME: ib0}` names another one.

@@ -1,8 +1,9 @@
 """Storage by all nodes of a layout at once: IOR writes and reads data, mdtest makes, looks up and removes files.
 
 Tool: https://github.com/hpc/ior, version 4.0.0 or newer, built with the site's MPI; Debian has no package of it. `ior`
-and `mdtest` are on the job's PATH. Tried: 4.0.0 and the main branch of April 2026 with Debian 12's OpenMPI 4.1.4, two
-ranks on one virtual machine with two cores, on ext4. Not tried: several nodes, Lustre, GPFS, NFS.
+and `mdtest` are on the job's PATH. Tried: 4.0.0 and the main branch of April 2026 with Debian 12's OpenMPI 4.1.4 on a
+virtual machine with two cores, on ext4: two ranks there, and with the latter in a pod, and ranks on two nodes of a
+Slurm on that machine. Not tried: Lustre, GPFS, NFS.
 
 README.md says which ranks run. They write into the platform's `data_dir:`, or into the folder CATALOGUE_SCRATCH of the
 `env:` of its file, which each node can write. IOR_SIZE there (default 1g) is what each rank writes into a file of its

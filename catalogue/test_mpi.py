@@ -2,11 +2,12 @@
 
 Tool: NetPIPE, Debian's package netpipe-openmpi, of http://www.scl.ameslab.gov/Projects/NetPIPE. OSU's and Intel's
 benchmarks, which also have collectives, are not in Debian. Tried: 3.7.2 with OpenMPI 4.1.4, both Debian 12's, on a
-virtual machine with two cores; both ranks were on the one node, so that its memory was measured and no network.
+virtual machine with two cores, in a pod there, and on two nodes of a Slurm on that machine, so that no network was
+measured.
 
-The ranks are on two nodes where the layout has several and mpirun knows them, as in a job of Slurm. In a container
-whose user is root OpenMPI needs OMPI_ALLOW_RUN_AS_ROOT: 1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: 1 in the `env:` of the
-platform's file.
+The ranks are on two nodes where the layout has several. Where mpirun knows its own node alone, as in a pod, such a job
+is an ERROR. In a container whose user is root OpenMPI needs OMPI_ALLOW_RUN_AS_ROOT: 1 and
+OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: 1 in the `env:` of the platform's file.
 
 Primary: latency (half of a round trip of 8 bytes) and bandwidth (of messages of 4 MiB, one way at a time). That of
 1 MiB stands beside them. A second run of NetPIPE compares what arrives with what was sent.

@@ -2,8 +2,9 @@
 
 Tool: https://mvapich.cse.ohio-state.edu/benchmarks/, version 7.1 or newer, built with the site's MPI; Debian has no
 package of it. The folder of `osu_allreduce` and `osu_alltoall` (libexec/osu-micro-benchmarks/mpi/collective) is on the
-job's PATH: by `modules:` of the platform's file, or by PATH in its `env:`. Tried: 7.4 by Debian 12's OpenMPI 4.1.4, two
-ranks on one virtual machine with two cores, so that its memory was measured and no network.
+job's PATH: by `modules:` of the platform's file, or by PATH in its `env:`. Tried: 7.4 by Debian 12's OpenMPI 4.1.4 on a
+virtual machine with two cores: two ranks there and in a pod, and ranks on two nodes of a Slurm on that machine, so
+that no network was measured.
 
 README.md says which ranks run. Messages are in the host's memory. The data are floats, as gradients are: OSU's default
 are bytes, and a sum that does not fit into a byte is wrong in OpenMPI on CPUs with AVX (open-mpi/ompi#8045; seen here).

@@ -1,13 +1,16 @@
 """What a user waits for before anything is computed: an empty job, and `import torch`, cold and warm.
 
 Tool: none but Python; torch is the one of the job's Python. Tried: torch 2.13.0 (CPU) on ext4, on a virtual machine
-with two cores, and through Slurm on two nodes that shared this machine. Not tried: pods, a network's storage.
+with two cores, in pods there, with torch in their image, and through Slurm on two nodes that shared this machine. Not
+tried: a network's storage.
 
-`import torch` runs on every node of the layout (on Slurm by `srun`, one task a node). Cold: the files of torch's folder
-have left the page cache of the node; the test fails if nothing was fetched from storage (test_fio.py says on which file
-systems). Files that another program of the node maps do not leave it, those of an image that is one file (Apptainer's)
-may come from its pages in memory, and the servers of a network's storage have caches of their own. Warm: the next
-import, in a process of its own.
+`import torch` runs on every node of the layout: on Slurm by `srun`, one task a node, on Kubernetes in each pod. Nodes
+or pods that share a machine share its page cache: what one of them imports is not cold, and the test may fail.
+
+Cold: the files of torch's folder have left the page cache of the node; the test fails if nothing was fetched from
+storage (test_fio.py says on which file systems). Files that another program of the node maps do not leave it, those of
+an image that is one file (Apptainer's) may come from its pages in memory, and the servers of a network's storage have
+caches of their own. Warm: the next import, in a process of its own.
 
 Primary: cold_import and warm_import, the seconds of the slowest node. On Slurm, empty_step: an srun, one task a node,
 that does nothing. Elsewhere empty_job: the seconds from the start to the end of a job that does nothing, as the suite
