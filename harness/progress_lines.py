@@ -98,8 +98,10 @@ def state_of(job: Job) -> str:
             parts.append(f"epoch {progress.epoch}")
         if progress.steps:
             parts.append(f"step {progress.step}/{progress.steps}")
-        if progress.samples_per_s:
-            parts.append(f"{progress.samples_per_s:.3g} samples/s")
+        if progress.throughput is not None:
+            from reporting.phrases import plain
+
+            parts.append(f"{plain(progress.throughput.value, 3)} {progress.throughput.unit}")
         if progress.loss is not None:
             parts.append(f"loss {progress.loss:.3f}")
     return "  ".join(parts)

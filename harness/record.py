@@ -46,7 +46,7 @@ class Recording:
 
     Attributes:
         run: with everything that the test has read from the log.
-        rounds: what pytest-benchmark is given, in seconds.
+        rounds: in seconds per sample, or one of the first metric.
         seconds_given: the test has given `rounds` itself, as seconds per sample.
         jobs: how many jobs the rounds are of.
     """
@@ -197,7 +197,8 @@ def replay(item: pytest.Item) -> None:
     recording = item.stash[RECORDING]
     recording.benchmark.group = group(recording.run, recording.jobs)
     recording.benchmark.extra_info.update(extra_info(recording.run), **recording.extra)
-    seconds: Iterator[float] = iter(recording.rounds)
+    per_sample = recording.run.throughput_unit.per_sample if recording.run.seconds_per_sample else 1
+    seconds: Iterator[float] = iter([seconds / per_sample for seconds in recording.rounds])
     recording.benchmark.pedantic(
         lambda: CLOCK.advance(next(seconds, 0.0)), setup=CLOCK.rewind, rounds=len(recording.rounds)
     )
@@ -239,24 +240,26 @@ def group(run: Run, jobs: int = 1) -> str:
 def _meaning(run: Run) -> str:
     """What the columns of pytest-benchmark mean."""
     if run.seconds_per_sample:
-        return "seconds per sample"
+        return f"seconds per {run.throughput_unit.item}"
     name, metric = next(iter(run.metrics.items()))
     column = "OPS" if metric.better == "higher" else "seconds"
     return f"{column}: {name} in {metric.unit}"
 
 
 def extra_info(run: Run) -> dict[str, object]:
-    """What stands beside the seconds in the saved JSON: the three numbers in samples/s, and where they come from."""
+    """What stands beside the seconds in the saved JSON: the three numbers, their unit, and where they come from."""
     from platforms.results import gates
 
+    unit = run.throughput_unit
     return {
         "schema": 1,
         "benchmark_id": run.test,
         "platform": run.platform,
         "layout": run.layout,
-        "effective_throughput": run.effective_throughput,
+        "effective_throughput": unit.of(run.effective_throughput),
         "compute_fraction": run.compute_fraction,
-        "compute_throughput": run.compute_throughput,
+        "compute_throughput": unit.of(run.compute_throughput),
+        "throughput_unit": unit.name,
         "identity_gap": run.identity_gap,
         "spread_within_job": run.spread,
         "metrics": {name: vars(metric) for name, metric in run.metrics.items()},

@@ -575,10 +575,43 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class ThroughputUnit:
+    """In which unit people read, and the gate judges, the throughputs of a run, which itself counts samples.
+
+    Attributes:
+        item: what is counted.
+        per_sample: how many of these a sample has.
+    """
+
+    item: Literal["sample", "token"] = "sample"
+    per_sample: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.item}s/s"
+
+    def of(self, samples_per_s: float | None) -> float | None:
+        """A throughput in this unit; None where it is not known."""
+        return None if samples_per_s is None else samples_per_s * self.per_sample
+
+    def metric(self, samples_per_s: float) -> Metric:
+        return Metric(samples_per_s * self.per_sample, self.name)
+
+
+def throughput_unit(start: Mapping[str, object]) -> ThroughputUnit:
+    """The unit of a run, by its `hpcml_start`: tokens/s where a sample is a sequence of tokens (docs/wire.md)."""
+    data = start.get("data")
+    tokens = data.get("tokens_per_sample") if isinstance(data, Mapping) else None
+    if type(tokens) is int and tokens > 0:
+        return ThroughputUnit("token", tokens)
+    return ThroughputUnit()
+
+
+@dataclass(frozen=True)
 class Run:
     """What a finished job measured, with its provenance and its doubts.
 
-    Throughputs are samples/s over all devices.
+    Throughputs are samples/s over all devices; `throughput_unit` says how people read them.
     """
 
     name: str = ""
@@ -605,6 +638,10 @@ class Run:
     @property
     def log(self) -> Path | None:
         return self.folder / "log" if self.folder else None
+
+    @property
+    def throughput_unit(self) -> ThroughputUnit:
+        return throughput_unit(self.start)
 
     @property
     def samples(self) -> int:

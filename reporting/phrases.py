@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 MOST_DECIMALS = 9
+LEAST_HUGE = 1e12
 
 
 NOT_KNOWN = "-"
@@ -31,6 +32,13 @@ def number(value: float, level: float) -> str:
     if decimals > MOST_DECIMALS:
         return f"{value:.4g}"
     return f"{value:.{max(decimals, 0)}f}"
+
+
+def plain(value: float, digits: int) -> str:
+    """A value with so many significant digits, or all those before its point; a huge one has a power of ten."""
+    if 10**digits - 0.5 <= abs(value) < LEAST_HUGE:
+        return f"{value:.0f}"
+    return f"{value:.{digits}g}"
 
 
 def counted(count: int, one: str, several: str = "") -> str:

@@ -16,7 +16,7 @@ from models import cgroups, contention, errors, meter, node, node_devices
 from models.accelerators import FAMILIES
 from models.meter import GATE_EXIT_CODE, LINE_BYTES, Meter, Solo, Wire
 from platforms.config.schema import Unit
-from platforms.job import DEVICE_UNITS, WIRE_EXIT_STATES, JobSpec, Layout, Outcome, State, state_of_exit
+from platforms.job import DEVICE_UNITS, WIRE_EXIT_STATES, JobSpec, Layout, Metric, Outcome, State, state_of_exit
 from platforms.results import gates, log_reader
 from platforms.results.log_reader import LogReader, Progress
 from reporting.history.run_facts import doubts_of, explanations_of
@@ -119,9 +119,8 @@ def test_the_three_numbers_arrive() -> None:
     assert run.identity_gap == pytest.approx(0)
     assert run.summary["optimizer_steps"] == 8
     assert run.warnings == ("peak unknown: compute throughput was not compared with what the devices can do",)
-    assert reader.progress == Progress(
-        "window", None, 7, 8, pytest.approx(20), pytest.approx(1 / 7), pytest.approx(0.4)
-    )
+    rate = Metric(pytest.approx(20), "samples/s")
+    assert reader.progress == Progress("window", None, 7, 8, rate, pytest.approx(1 / 7), pytest.approx(0.4))
 
 
 def test_missing_numbers_arrive_with_their_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,11 +63,13 @@ def _medians(results: Sequence[TrialResult]) -> str:
     envelopes = [result.envelope for result in results if result.envelope is not None]
     if not envelopes:
         return ""
+    from reporting.phrases import plain
+
     texts = []
     for name, metric in envelopes[0].metrics.items():
         values = [envelope.metrics[name].value for envelope in envelopes if name in envelope.metrics]
-        spread = f"{min(values):.4g} to {max(values):.4g}"
-        texts.append(f"{name.replace('_', ' ')} {median(values):.4g} {metric.unit}, {spread}")
+        spread = f"{plain(min(values), 4)} to {plain(max(values), 4)}"
+        texts.append(f"{name.replace('_', ' ')} {plain(median(values), 4)} {metric.unit}, {spread}")
     return f"; median {'; '.join(texts)}" if texts else ""
 
 

@@ -320,7 +320,11 @@ def _check_physics(run: Run, spec: JobSpec | None) -> Iterator[Problem]:
         yield "fraction", f"compute fraction is {fraction:.4g}: more stall than time was measured"
     gap = run.identity_gap or 0.0
     if compute is not None and effective > compute * (1 + IDENTITY_LIMIT):
-        yield "identity", f"more came out ({effective:.6g} samples/s) than was computed ({compute:.6g} samples/s)"
+        out, computed = (run.throughput_unit.metric(rate) for rate in (effective, compute))
+        yield (
+            "identity",
+            f"more came out ({out.value:.6g} {out.unit}) than was computed ({computed.value:.6g} {computed.unit})",
+        )
     elif gap > IDENTITY_LIMIT and _mode(run) == "blocking":
         why = "time is counted twice or not at all, as when a synchronisation is missing"
         yield "identity", f"the three numbers disagree by {gap:.1%} (limit {IDENTITY_LIMIT:.0%}): {why}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from platforms.job import JobSpec, Run, split_refusal
+from platforms.job import JobSpec, Metric, Run, split_refusal, throughput_unit
 from platforms.results import gates
 from platforms.results.gates import number
 from platforms.results.wire import NODE, Event, WireReader, clean, readable
@@ -27,7 +27,7 @@ class Progress:
     epoch: int | None = None
     step: int | None = None
     steps: int | None = None
-    samples_per_s: float | None = None
+    throughput: Metric | None = None
     loss: float | None = None
     left_s: float | None = None
 
@@ -62,12 +62,13 @@ class LogReader:
         report = self._progress
         if report is None:
             return None
+        rate = number(report.get("samples_per_s"))
         return Progress(
             phase=_text(report.get("phase")),
             epoch=_whole(report.get("epoch")),
             step=_whole(report.get("step")),
             steps=_whole(report.get("steps")),
-            samples_per_s=number(report.get("samples_per_s")),
+            throughput=throughput_unit(self._start).metric(rate) if rate else None,
             loss=number(report.get("loss")),
             left_s=number(report.get("left_s")),
         )

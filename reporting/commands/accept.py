@@ -20,7 +20,7 @@ from reporting.gate.explanation import (
 )
 from reporting.gate.new_level import NewLevel
 from reporting.gate.verdict import Kind, Verdict
-from reporting.phrases import percent, size, spaced
+from reporting.phrases import percent, plain, size, spaced
 
 WIDE = 2.0  # runs of one level do not vary by so many scales; runs of two levels, accepted as one, do
 
@@ -145,16 +145,16 @@ def shown(level: NewLevel) -> list[str]:
     """A level, and the limits that the gate has with it, as lines to print."""
     noise = level.noise
     unit = f" {level.series.unit}".rstrip()
-    lines = [f"  level   {level.level:.6g}{unit}, from {len(level.runs)} runs"]
+    lines = [f"  level   {plain(level.level, 6)}{unit}, from {len(level.runs)} runs"]
     if level.left_out:
         lines.append(f"  {new_level.left_out_sentence(level.left_out)}")
     if level.old_level is not None:
         moved = _moved(level, level.old_level)
-        lines.append(f"  before  {level.old_level:.6g}{unit}; the new level is {moved} from it")
+        lines.append(f"  before  {plain(level.old_level, 6)}{unit}; the new level is {moved} from it")
     moved = _moved(level, level.anchor)
     before = "" if level.old_error is None else f" (before {size(level.drift_limit(level.old_error))})"
     lines += [
-        f"  anchor  {level.anchor:.6g}{unit}, {level.anchor_text}; the new level is {moved} from it",
+        f"  anchor  {plain(level.anchor, 6)}{unit}, {level.anchor_text}; the new level is {moved} from it",
         f"  scale   {size(noise.scale)} of one run, {level.scale_text}; autocorrelation {noise.autocorrelation:.2f}",
         f"  error   {size(level.error)} of the level {level.error_text}",
         f"  limits  seven nights together {size(level.drift_limit(level.error))}{before}, "

@@ -10,7 +10,7 @@ from platforms.output import print_errors
 from platforms.rundir.accepted_runs import FOLDER
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
-from reporting.phrases import percent, spaced
+from reporting.phrases import percent, plain, spaced
 from reporting.references.answer_file import Answer, kind_of, subject_of
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
 
@@ -65,8 +65,8 @@ def _text(answer: Answer) -> str:
     match answer:
         case Acceptance():
             unit = f" {answer.unit}".rstrip()
-            moved = f"anchor {answer.anchor:.6g}{unit}"
-            return f"{_metric(answer)} {answer.level:.6g}{unit} since {answer.since}, {moved}: {answer.reason}"
+            moved = f"anchor {plain(answer.anchor, 6)}{unit}"
+            return f"{_metric(answer)} {plain(answer.level, 6)}{unit} since {answer.since}, {moved}: {answer.reason}"
         case Acknowledgement():
             return f"{_metric(answer)} {percent(answer.change)} until {answer.until}: {answer.ticket}"
         case Note():

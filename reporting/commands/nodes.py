@@ -21,7 +21,7 @@ from reporting.fleet.node_runs import NodeRun, node_runs
 from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.fleet.sentences import JobAnswer, answer, is_of_job, job_answer, minute
 from reporting.history.envelope import Envelope
-from reporting.phrases import listed, percent, size
+from reporting.phrases import listed, percent, plain, size
 from reporting.tables.grouped import Table
 from reporting.tables.text import text
 
@@ -204,7 +204,7 @@ def _runs_table(records: Sequence[NodeRecord], used: Sequence[NodeRun]) -> Table
 
 
 def _run_cells(run: NodeRun) -> tuple[str, ...]:
-    value = "-" if run.measured is None else f"{run.measured.value:.5g} {run.measured.unit}"
+    value = "-" if run.measured is None else f"{plain(run.measured.value, 5)} {run.measured.unit}"
     limit = "-" if run.limit is None else percent(-run.limit)
     started = minute(run.started_s)
     beside = run.beside or "-"

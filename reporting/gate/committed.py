@@ -18,7 +18,7 @@ from platforms.job import Outcome
 from reporting.gate.estimates import change_from
 from reporting.gate.series import order
 from reporting.history.envelope import Envelope, Metric
-from reporting.phrases import percent, size, spaced
+from reporting.phrases import percent, plain, size, spaced
 
 WORDS: Mapping[str, tuple[str, str]] = {"higher": ("least", "below"), "lower": ("most", "above")}
 
@@ -33,7 +33,7 @@ class Commitment:
 
     def __str__(self) -> str:
         value = self.keys.value
-        return f"{spaced(self.keys.metric)}, at {WORDS[value.better][0]} {value.value:g} {value.unit}"
+        return f"{spaced(self.keys.metric)}, at {WORDS[value.better][0]} {plain(value.value, 6)} {value.unit}"
 
     def change(self, value: float) -> float:
         """A value beside the committed one, as a fraction; negative is worse."""
@@ -43,8 +43,8 @@ class Commitment:
         """The sentence on a value that misses it."""
         level = self.keys.value
         change = f"{size(-self.change(value), 1)} {WORDS[level.better][1]}"
-        measured = f"{spaced(self.keys.metric)} {value:.6g} {level.unit}"
-        return f"{measured} is {change} the committed {level.value:g} ({self.keys.source})"
+        measured = f"{spaced(self.keys.metric)} {plain(value, 6)} {level.unit}"
+        return f"{measured} is {change} the committed {plain(level.value, 6)} ({self.keys.source})"
 
     def mistake(self, key: str, what: str) -> str:
         """A sentence on a mistake in one of its keys, with file and line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from platforms.job import Metric, Outcome, Trial, Window, split_refusal
+from platforms.job import Metric, Outcome, ThroughputUnit, Trial, Window, split_refusal, throughput_unit
 from platforms.results.gates import LOG_DOUBT, UNSTEADY, part
 from reporting.history import node_facts
 from reporting.history.comparability import comparability, fields_of
@@ -97,7 +97,7 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     if windows:
         throughput = _throughput(all_windows(windows))
     if throughput is not None:
-        found[THROUGHPUT] = Metric(throughput, "samples/s")
+        found[THROUGHPUT] = _unit(run_json).metric(throughput)
     for name, metric in part(run_json, "metrics").items():
         found[name] = Metric(**metric)
     return found
@@ -112,14 +112,19 @@ def beside_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     if not windows:
         return {}
     run = all_windows(windows)
+    unit = _unit(run_json)
     found: dict[str, Metric] = {}
     if run.stall_s is not None and run.compute_s is not None:
-        found["compute_throughput"] = Metric(run.samples / run.compute_s, "samples/s")
+        found["compute_throughput"] = unit.metric(run.samples / run.compute_s)
         found["compute_fraction"] = Metric(1 - run.stall_s / run.wall_s, "")
         for name, seconds in _parts_of_wall(run, run.stall_s, run.compute_s).items():
             found[name] = Metric(1000 * seconds / run.steps, "ms", "lower")
-    found[FASTEST] = Metric(_throughput(fastest_stretch(windows)), "samples/s")
+    found[FASTEST] = unit.metric(_throughput(fastest_stretch(windows)))
     return found
+
+
+def _unit(run_json: Mapping[str, Any]) -> ThroughputUnit:
+    return throughput_unit(part(run_json, "start"))
 
 
 def _throughput(window: Window) -> float:
@@ -207,6 +212,7 @@ def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
         "threads": host.get("threads"),
         "workers": request.get("workers"),
         "batch": _batch(request),
+        "fits_by": ", ".join(name for name in ("sharded", "recompute") if request.get(name)),
         "power_limit_w": health.get("power_limit_w"),
         "clock_max_mhz": health.get("clock_max_mhz"),
         "clock_cap_mhz": health.get("clock_cap_mhz"),

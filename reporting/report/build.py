@@ -12,6 +12,7 @@ from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import Standing, records_of
 from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
+from reporting.phrases import plain
 from reporting.references.answers import Author, References
 from reporting.report.data import (
     SCHEMA,
@@ -241,7 +242,7 @@ def _notes(tests: Sequence[TestReport], first: datetime.date, asked: Asked) -> t
     references = asked.references
     found = [_note("note", note.platform, note.at, note.text, note.author) for note in references.notes]
     for answer in references.acceptances:
-        text = f"{answer.metric.replace('_', ' ')} {answer.level:.6g} {answer.unit}: {answer.reason}"
+        text = f"{answer.metric.replace('_', ' ')} {plain(answer.level, 6)} {answer.unit}: {answer.reason}"
         found.append(_note("accept", answer.test, answer.since, text, answer.author))
     for known in references.acknowledgements:
         text = f"{known.metric.replace('_', ' ')} {100 * known.change:+.1f} % until {known.until}: {known.ticket}"

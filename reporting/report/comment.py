@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reporting.phrases import counted
+from reporting.phrases import counted, plain
 from reporting.report.data import Condition, Incident, ReportData, SeriesReport, TestReport
 
 INCIDENTS = 3  # that are shown; the others are folded
@@ -102,7 +102,7 @@ def _row(test: TestReport) -> str:
 def _value(series: SeriesReport | None) -> str:
     if series is None or series.value is None:
         return "none"
-    return escaped(f"{series.value:.4g} {series.unit}".rstrip())
+    return escaped(f"{plain(series.value, 4)} {series.unit}".rstrip())
 
 
 def _conditions(tests: Sequence[TestReport]) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from platforms.job import Layout, Run
+from platforms.job import Run
 from reporting.tables.grouped import Table
-from reporting.tables.row import Row, number, part
+from reporting.tables.row import Row, device_count, number, part
 
 FILE = Path(__file__).with_name("anchors.yaml")
 MOST_BESIDE = 3  # published numbers beside one row of ours
@@ -53,7 +53,7 @@ class Anchor:
 
     @property
     def effective_per_device(self) -> float:
-        """The effective throughput of one device, in samples/s."""
+        """The effective throughput of one device, in samples/s; of a language model in tokens/s."""
         if self.per == "device":
             return self.effective_throughput
         return self.effective_throughput / self.devices
@@ -105,7 +105,7 @@ def _differences(anchor: Anchor, run: Run) -> tuple[str, ...]:
     pairs = [
         ("precision", anchor.precision, request.get("dtype")),
         ("global batch", anchor.batch, request.get("global_batch_size")),
-        ("devices", anchor.devices, _devices_of(run)),
+        ("devices", anchor.devices, device_count(run)),
         ("data", anchor.data, part(run, "data").get("kind")),
     ]
     differences = []
@@ -121,21 +121,19 @@ def _differences(anchor: Anchor, run: Run) -> tuple[str, ...]:
     return tuple(differences)
 
 
-def _devices_of(run: Run) -> int | None:
-    """How many devices a run had; None if its layout is not known."""
-    try:
-        return Layout.parse(re.sub(r"[a-z]+$", "", run.layout), "").devices
-    except ValueError:
-        return None
-
-
 def beside(rows: Sequence[Row]) -> list[Table]:
-    """One table of the published numbers that may stand beside these rows; none if there is no such number."""
+    """A table for each unit of the published numbers that may stand beside these rows; none if there are none."""
+    units = dict.fromkeys(row.run.throughput_unit.name for row in rows)
+    tables = [_beside(unit, [row for row in rows if row.run.throughput_unit.name == unit]) for unit in units]
+    return [table for table in tables if table.rows]
+
+
+def _beside(unit: str, rows: Sequence[Row]) -> Table:
     lines = []
     sources: dict[str, str] = {}  # the marks of the notes, by their texts
     for row in rows:
-        throughput = row.run.effective_throughput
-        devices = _devices_of(row.run)
+        throughput = row.run.throughput_unit.of(row.run.effective_throughput)
+        devices = device_count(row.run)
         if throughput is None or devices is None:
             continue
         for neighbour in neighbours(row.run)[:MOST_BESIDE]:
@@ -153,8 +151,6 @@ def beside(rows: Sequence[Row]) -> list[Table]:
                     "; ".join(neighbour.differences) or "nothing",
                 )
             )
-    if not lines:
-        return []
     notes = tuple(f"{mark} {source}" for source, mark in sources.items())
-    title = "published numbers beside ours: effective throughput of one device, in samples/s"
-    return [Table(title, HEADINGS, tuple(lines), 2, notes, numbers=("ours", "published"))]
+    title = f"published numbers beside ours: effective throughput of one device, in {unit}"
+    return Table(title, HEADINGS, tuple(lines), 2, notes, numbers=("ours", "published"))

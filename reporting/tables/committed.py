@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from reporting.gate.committed import Commitment, Counted, counted, standing
 from reporting.history.envelope import Envelope
-from reporting.phrases import listed
+from reporting.phrases import listed, plain
 from reporting.tables.grouped import Table
 
 FACTS = ("device", "cpu", "driver", "kernel")
@@ -39,7 +39,7 @@ def _last(runs: Sequence[Counted], wanted: int) -> Sequence[Counted]:
 
 def _row(run: Counted) -> tuple[str, ...]:
     started = datetime.datetime.fromtimestamp(run.job.time_s).strftime("%Y-%m-%d %H:%M")
-    value = "-" if run.value is None else f"{run.value:.6g}"
+    value = "-" if run.value is None else plain(run.value, 6)
     return started, run.job.key.run_id, listed(run.job.nodes, NODES) or "-", value, run.said
 
 

@@ -10,6 +10,7 @@ from platforms.job import Run
 from platforms.results import gates
 from reporting.tables import row as cells
 from reporting.tables.row import Row, number, part, percent, workload
+from reporting.tables.token_notes import token_notes
 
 HOME = "local"  # a table of this machine alone need not name it
 
@@ -25,10 +26,11 @@ IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
     }
 )
 OF_RUN = "benchmark"  # what a joined table's title does not say of all of its runs
-OURS = ("compute thr.", "compute fr.", "effective thr.", "spread")
-FOREIGN = ("metric", "value", "unit")
+UNIT = "unit"
+OURS = ("compute thr.", "compute fr.", "effective thr.", UNIT, "spread")
+FOREIGN = ("metric", "value", UNIT)
 DISTURBED = ("not alone", "a virtual machine")  # begins the warning of a job whose cores others used
-NUMBERS = (*OURS, "value")
+NUMBERS = (*(heading for heading in OURS if heading != UNIT), "value")
 AGAINST_PIN = "against pin"
 WARNINGS = "warnings"
 
@@ -101,9 +103,11 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
         own = [word for word in _name(row.run).split(", ") if word not in name.split(", ")]
         texts.append([", ".join(own), *_identity(row), *_our_numbers(row.run), judged, warnings.marks(row)])
     headings = (OF_RUN, *IDENTITY, *OURS, AGAINST_PIN, WARNINGS)
-    title = f"{name}: throughputs in samples/s over all devices, spread within the job"
     runs = [row.run for row in rows]
-    return _table(title, headings, texts, [*bounds(runs), *shares_of_peak(runs), *unknown_load(runs), *warnings.notes])
+    units = " or ".join(dict.fromkeys(run.throughput_unit.name for run in runs))
+    title = f"{name}: throughputs in {units} over all devices, spread within the job"
+    notes = [*bounds(runs), *shares_of_peak(runs), *token_notes(runs), *unknown_load(runs), *warnings.notes]
+    return _table(title, headings, texts, notes)
 
 
 def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
@@ -125,10 +129,12 @@ def _identity(row: Row) -> list[str]:
 
 
 def _our_numbers(run: Run) -> list[str]:
+    unit = run.throughput_unit
     return [
-        number(run.compute_throughput),
+        number(unit.of(run.compute_throughput)),
         percent(run.compute_fraction),
-        number(run.effective_throughput),
+        number(unit.of(run.effective_throughput)),
+        unit.name,
         percent(run.spread),
     ]
 
@@ -147,6 +153,8 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], n
         if "metric" in headings:  # other programs report less of themselves
             says_nothing["hardware"] = says_nothing["data from"] = texts == {"unknown"}
             says_nothing["devices"] = says_nothing["setting"] = texts == {"-"}
+        else:
+            says_nothing[UNIT] = len(texts) == 1  # the title says it
         if not says_nothing.get(heading, False):
             kept.append(column)
     return Table(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platforms.job import Run, setting_of
+from platforms.job import Layout, Run, setting_of
 from platforms.results.gates import trained_on
 from reporting.gate.verdict import Verdict
 from reporting.history import node_facts
@@ -91,6 +92,14 @@ def devices(run: Run) -> str:
     if trained is not None and trained[1] != 1:
         parts.append(f"{trained[0]} replicas of {trained[1]}")
     return ", ".join(filter(None, parts)) or "-"
+
+
+def device_count(run: Run) -> int | None:
+    """How many devices a run had; None if its layout is not known."""
+    try:
+        return Layout.parse(re.sub(r"[a-z]+$", "", run.layout), "").devices
+    except ValueError:
+        return None
 
 
 def setting(run: Run) -> str:

@@ -88,7 +88,7 @@ def _metrics(row: Row, envelope: Envelope) -> Iterator[tuple[str, Metric, bool]]
     for name, metric in envelope.beside.items():
         yield name, metric, False
     if row.run.windows and row.run.effective_throughput is not None:
-        yield ALL_WINDOWS, Metric(row.run.effective_throughput, "samples/s"), False
+        yield ALL_WINDOWS, row.run.throughput_unit.metric(row.run.effective_throughput), False
 
 
 def _of_run(run: Run, envelope: Envelope) -> dict[str, object]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.live_block import LiveBlock
-from harness.progress_lines import block_lines
+from harness.progress_lines import block_lines, state_of
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, State, Status
+from platforms.job import JobSpec, Layout, Metric, State, Status
 from platforms.results.log_reader import Progress
 from platforms.runner import Job
 from tests.harness.conftest import Project
@@ -77,6 +77,21 @@ def test_a_line_begins_with_what_a_narrow_terminal_must_show(tmp_path: Path) -> 
     assert head.startswith("         0 of 2 jobs done, ")
     assert line.startswith(" ~4 min  test_a[far-0]  running")
     assert waiting.startswith("         test_a[far-1]  queued: not submitted yet")
+
+
+@pytest.mark.parametrize(
+    ("throughput", "shown"),
+    [
+        (Metric(9.1234, "samples/s"), "9.12 samples/s"),
+        (Metric(2500.0, "samples/s"), "2500 samples/s"),
+        (Metric(46096.3, "tokens/s"), "46096 tokens/s"),
+    ],
+)
+def test_how_fast_a_job_is_stands_in_its_unit(tmp_path: Path, throughput: Metric, shown: str) -> None:
+    (job,) = waiting_jobs(tmp_path, 1)
+    job.status = Status(State.RUNNING)
+    job.progress = Progress(throughput=throughput)
+    assert state_of(job).endswith(shown)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,22 @@ def test_rounds_are_windows_in_seconds_per_sample(project):
     assert len(project.saved()) == 1
 
 
+def test_rounds_of_a_language_model_are_in_seconds_per_token(project):
+    project.job_test("seconds=0.5,0.5")
+    program = (project.path / "program.py").read_text()
+    project.write("program.py", program.replace('"data": {}', '"data": {"tokens_per_sample": 1000}'))
+    result = project.pytest("--benchmark-json=out.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*benchmark 'test_it overlap, seconds per token'*", "test_it, overlap: throughputs in tokens/s over *"]
+    )
+    (bench,) = json.loads((project.path / "out.json").read_text())["benchmarks"]
+    assert bench["stats"]["ops"] == pytest.approx(200_000)
+    extra = bench["extra_info"]
+    assert (extra["effective_throughput"], extra["throughput_unit"]) == (200_000, "tokens/s")
+    assert extra["compute_throughput"] == pytest.approx(200_000 / 0.75)
+
+
 def compare(project: Project) -> Session:
     """A session in a process of its own, for what pytest itself does at its very end."""
     session = project.begin("--benchmark-autosave", "--benchmark-compare", "--benchmark-compare-fail=mean:5%")

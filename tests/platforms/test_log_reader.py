@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.job import JobSpec, Layout, Run, Window
+from platforms.job import JobSpec, Layout, Metric, Run, Window
 from platforms.results.log_reader import LogReader, Progress, numbers, parse
 
 START = {
@@ -116,7 +116,7 @@ def test_a_line_as_written_in_the_documentation() -> None:
     )
     reader = LogReader()
     reader.feed(text.encode())
-    assert reader.progress == Progress("window", 1, 7, 30, 8.5, None, 12.0)
+    assert reader.progress == Progress("window", 1, 7, 30, Metric(8.5, "samples/s"), None, 12.0)
     assert reader.speaks_wire
     assert not reader.ended
 
@@ -765,9 +765,16 @@ def test_the_progress_is_the_last_that_was_reported() -> None:
     reader = LogReader()
     assert reader.progress is None
     reader.feed(log(good()).encode())
-    assert reader.progress == Progress("warmup", 0, 2, 9, 7.5, 7.0, 3.5)
+    assert reader.progress == Progress("warmup", 0, 2, 9, Metric(7.5, "samples/s"), 7.0, 3.5)
     reader.feed(line("hpcml_progress", {"phase": 5, "step": "many", "loss": True}, 99).encode())
     assert reader.progress == Progress()
+
+
+def test_the_progress_of_a_language_model_is_in_tokens() -> None:
+    reader = LogReader()
+    reader.feed(log(change(good(), "hpcml_start", data={"tokens_per_sample": 8192})).encode())
+    assert reader.progress is not None
+    assert reader.progress.throughput == Metric(61440.0, "tokens/s")
 
 
 def test_windows_with_a_wide_spread_are_a_warning() -> None:

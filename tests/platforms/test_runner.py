@@ -27,6 +27,7 @@ from platforms.job import (
     Layout,
     LoginNeeded,
     MachineError,
+    Metric,
     NoRoom,
     Outcome,
     RefusedError,
@@ -131,7 +132,7 @@ def test_a_job_that_succeeds_has_a_run_with_its_numbers(runs: Path) -> None:
     assert run.effective_throughput == 80
     assert (run.problems, run.folder) == ((), job.folder)
     assert job.progress is not None
-    assert (job.progress.step, job.progress.samples_per_s) == (7, 81)
+    assert (job.progress.step, job.progress.throughput) == (7, Metric(81, "samples/s"))
     assert job.queue_s is not None
     assert job.run_s is not None
     assert 0 < job.run_s < PATIENCE_S

@@ -12,7 +12,7 @@ from platforms.job import Run, Window
 from reporting.tables.anchors import Anchor, anchors, beside, neighbours
 from reporting.tables.row import Row
 
-SHAPES = {"resnet50": "224x224", "cosmoflow": "128x128x128", "deepcam": "768x1152"}
+SHAPES = {"resnet50": "224x224", "cosmoflow": "128x128x128", "deepcam": "768x1152", "gpt": "8192"}
 
 
 def ident(anchor: Anchor) -> str:
@@ -23,7 +23,7 @@ def ident(anchor: Anchor) -> str:
 def test_each_is_complete(anchor: Anchor) -> None:
     assert anchor.benchmark in benchmarks()
     assert anchor.shape == SHAPES[anchor.benchmark]
-    assert anchor.variant in ("v1.5", "epcc", "mlperf")
+    assert anchor.variant in ("v1.5", "epcc", "mlperf", "llama-8b")
     assert anchor.url.startswith("https://")
     assert re.search(r"20\d\d", str(anchor.published))
     assert anchor.likeness in ("same", "model")
@@ -34,7 +34,7 @@ def test_each_is_complete(anchor: Anchor) -> None:
     assert anchor.matches
     assert anchor.devices >= 1
     assert anchor.effective_throughput > 0
-    assert anchor.precision in (None, "fp32", "tf32", "bf16", "fp16")
+    assert anchor.precision in (None, "fp32", "tf32", "bf16", "fp16", "fp8")
     assert anchor.data in (None, "real", "synthetic")
     assert set(anchor.doubted) <= {"compute_throughput"}
 

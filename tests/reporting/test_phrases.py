@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reporting.phrases import counted, listed, number, percent, size, spaced
+from reporting.phrases import counted, listed, number, percent, plain, size, spaced
 
 
 def test_a_change_has_a_sign_and_no_negative_zero():
@@ -27,6 +27,14 @@ def test_a_limit_has_no_sign():
 )
 def test_a_value_has_the_digits_of_its_level(value, level, text):
     assert number(value, level) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.012345, "0.0123"), (999.4, "999"), (999.6, "1000"), (3140000.0, "3140000"), (1.98e15, "1.98e+15")],
+)
+def test_a_large_value_is_written_out(value, text):
+    assert plain(value, 3) == text
 
 
 def test_what_is_not_known_is_a_dash():
