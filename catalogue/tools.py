@@ -1,12 +1,15 @@
-"""What the tests of this folder share: the shell script of a job, its MPI ranks, and the JSON in its log."""
+"""What the tests of this folder share: the shell script of a job, its MPI ranks, what is read from its log."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from models.gpt_definition import GptSize, sizes
 from platforms.results import numbers
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
@@ -111,3 +114,18 @@ def json_in(log: Path, key: str) -> Any:
     if found is None:
         raise ValueError(f"{log} has no JSON object that begins with {key!r}")
     return json.JSONDecoder().raw_decode(text, found.start())[0]
+
+
+def size_of(**fields: object) -> tuple[str, GptSize]:
+    """Return the size of models/gpt_definition.json, and its name, that has these values of its fields."""
+    for name, size in sizes().items():
+        if all(getattr(size, field) == value for field, value in fields.items()):
+            return name, size
+    values = ", ".join(f"{field}={value}" for field, value in fields.items())
+    raise AssertionError(f"no size of models/gpt_definition.json has {values}")
+
+
+def assert_learns(losses: Sequence[float]) -> None:
+    """Refuse a training whose losses, in the order of its steps, are not finite or do not fall."""
+    assert all(map(math.isfinite, losses)), f"a loss is not finite: {losses}"
+    assert losses[-1] < losses[0], f"the loss did not fall: {losses[0]} at first, {losses[-1]} at last"

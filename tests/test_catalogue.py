@@ -3,6 +3,12 @@
 The script of a job runs for real, in sh; the stand-ins of its tools are first on PATH. All was recorded with the suite,
 but for GPUs on two nodes: nccl.txt (some of its rows) is of github.com/lessizzmore/create-a3mega-ztan-fork at 02dd8f4,
 nccl_infiniband.txt of github.com/NVIDIA/nccl, issue 1453, and nccl_tcp.txt of github.com/NVIDIA/nccl-tests, issue 284.
+
+Nor is what language models print. torchtitan.txt (some of its lines, which lack a few characters there, too) is of
+github.com/datacrunch-research/benchmarks, docs/README.md at 47c1997: Llama 3.1 8B on eight H200, February 2025, before
+0.1.0. megatron.txt (some lines) is of someone's notes on Megatron-LM, core 0.12, of April 2025, in a public repository
+whose name is not known here. vllm.txt and vllm_failed.txt, of vLLM 0.25.1, are of github.com/er0080/vllm-benchmarking,
+packages/api/tests/fixtures/vllm_sweep_v0.25.1 at 57cb02c and packages/protocol/tests/fixtures at c7b7c1e.
 """
 
 from __future__ import annotations
@@ -24,12 +30,15 @@ from catalogue import (
     test_gloo,
     test_hpl,
     test_ior,
+    test_megatron,
     test_mpi,
     test_nccl,
     test_nvbandwidth,
     test_osu,
     test_stream,
+    test_torchtitan,
     test_user_path,
+    test_vllm,
 )
 from platforms.job import Run, State, Status
 from tests.harness.conftest import ROOT, Project
@@ -86,6 +95,12 @@ esac
 # Writes where NCCL_DEBUG_FILE says, in which NCCL puts the host's name for %h and the process for %p.
 NCCL = 'cat "$RECORDED/nccl.txt"; cat "$RECORDED/nccl_network.txt" > "${NCCL_DEBUG_FILE%%%*}n01.4711"'
 
+# A server that runs until it is ended, and its client.
+VLLM = """
+[ "$1" != serve ] || { echo "$*" > "$RECORDED/words"; touch "$RECORDED/up"; exec sleep 60; }
+for word; do [ "${last:-}" != --result-dir ] || cp "$RECORDED/vllm.txt" "$word/result.json"; last=$word; done
+"""
+
 
 class Replay:
     """One test of the catalogue: its job's script with stand-ins, its log, and what its body records."""
@@ -96,6 +111,7 @@ class Replay:
         self.recorded = folder / "recorded"
         self.metrics: dict[str, Any] = {}
         self.ended_s = 100.25
+        self.extra: dict[str, Any] = {}
         self.fields: dict[str, object] = {  # of the layout, and a test's own parameters
             **{"data_dir": folder / "data", "nodes": 1, "ranks": 8, "ranks_per_node": 4},
             **{"workload": "resnet50", "collective": "all_reduce"},
@@ -141,6 +157,7 @@ class Replay:
 
     def _record(self, run: Run, metrics: dict[str, Any], **extra: object) -> None:
         self.metrics |= metrics
+        self.extra |= extra
 
     def passes(self, test: Callable[..., None], **environ: str) -> dict[str, float]:
         done = self.job(test, **environ)
@@ -215,6 +232,33 @@ def ior(replay: Replay) -> Replay:
     replay.program("ior", "")
     replay.program("mdtest", "")
     replay.program("mpirun", IOR % "/dev/urandom")
+    return replay
+
+
+@pytest.fixture
+def torchtitan(replay: Replay) -> Replay:
+    replay.fields.update(python="python")
+    replay.program("python", 'echo "$*" > "$RECORDED/words"; cat "$RECORDED/torchtitan.txt"')
+    return replay
+
+
+@pytest.fixture
+def megatron(replay: Replay) -> Replay:
+    """As it would have been with the definition's sequence, and had it skipped no iterations."""
+    replay.fields.update(python="python")
+    replay.program("python", 'cat "$RECORDED/megatron.txt"')
+    replay.edit("megatron.txt", " seq_length ...................................... 512", " seq_length ..... 1024")
+    path = replay.recorded / "megatron.txt"
+    skipped = re.compile(r"skipped iterations: +[1-9]")
+    path.write_text("\n".join(line for line in path.read_text().splitlines() if not skipped.search(line)))
+    return replay
+
+
+@pytest.fixture
+def vllm(replay: Replay) -> Replay:
+    replay.fields.update(devices_per_node=4)
+    replay.program("vllm", VLLM)
+    replay.program("curl", '[ -e "$RECORDED/up" ]')
     return replay
 
 
@@ -497,6 +541,152 @@ def test_one_gpu_has_no_bus(nccl: Replay) -> None:
     nccl.fails(nccl_test, "one GPU has nobody to talk to")
 
 
+def test_torchtitan_is_read(torchtitan: Replay) -> None:
+    metrics = torchtitan.passes(test_torchtitan.test_torchtitan, TORCHTITAN="--module llama3 --config llama3_8b")
+    assert metrics == {"tokens_per_s_per_device": 7051.0}
+    assert torchtitan.extra.keys() == {"size", "memory_gib", "share_of_peak"}
+    assert torchtitan.extra["size"] == "llama-8b"
+    assert torchtitan.extra["memory_gib"] == 49.59
+    assert torchtitan.extra["share_of_peak"] == pytest.approx(0.36695, abs=1e-5)  # where torchtitan has 41.29 %
+    words = (torchtitan.recorded / "words").read_text()
+    assert words == "-m torchtitan.train --module llama3 --config llama3_8b\n"
+
+
+def test_the_present_line_of_torchtitan_is_read() -> None:
+    """Of github.com/pytorch/torchtitan, pull request 1884, October 2025."""
+    line = (
+        "step: 10  loss: 10.2391  grad_norm: 16.1413  memory: 44.84GiB(47.19%)  tps: 5,615  tflops: 325.20  mfu: 32.88%"
+    )
+    assert re.findall(test_torchtitan.STEP, line) == [("10", "10.2391", "44.84", "5,615")]
+    assert not re.findall(test_torchtitan.STEP, f"validate {line}")
+
+
+def test_stages_of_a_pipeline_that_have_no_loss_do_not_count(torchtitan: Replay) -> None:
+    """As github.com/orangingq/torchtitan has them at f579424, logs/dmserver1/1026_llama1b."""
+    first = "[rank0]:2025-02-13 11:33:35,026 - root - INFO - step:  1  loss: 12.2417"
+    torchtitan.edit(
+        "torchtitan.txt", first, f"[rank2]: step:  1  loss: -2.0000  memory:  5.39GiB(11.36%)  tps: 406\n{first}"
+    )
+    assert torchtitan.passes(test_torchtitan.test_torchtitan) == {"tokens_per_s_per_device": 7051.0}
+
+
+@pytest.mark.parametrize("said", ["Peak flops undefined for: NVIDIA X, fallback to A100", "mfu: N/A"])
+def test_no_share_of_a_peak_that_is_not_the_devices(torchtitan: Replay, said: str) -> None:
+    torchtitan.edit("torchtitan.txt", "Training completed", said)
+    torchtitan.passes(test_torchtitan.test_torchtitan)
+    assert "share_of_peak" not in torchtitan.extra
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("loss:  6.8581", "loss:     nan", "a loss is not finite"),
+        ("loss:  6.4719", "loss: 12.5000", "the loss did not fall: 12.2417 at first, 12.5 at last"),
+        ("8,030,261,248", "6,163,712", "no size of models/gpt_definition.json has parameters=6163712, sequence=8192"),
+        ("sequence length 8192", "sequence length 1024", "parameters=8030261248, sequence=1024"),
+        ("tps: 7,0", "tps: 27,0", "27051 tokens/s would be 141% of the device's peak"),
+        ("0  loss:", "0  los:", "1 steps are logged"),
+        ("total parameters", "parameters", "does not say the model's parameters and its sequence"),
+    ],
+)
+def test_a_training_of_torchtitan_that_is_wrong_fails(torchtitan: Replay, old: str, new: str, says: str) -> None:
+    torchtitan.edit("torchtitan.txt", old, new)
+    torchtitan.fails(test_torchtitan.test_torchtitan, re.escape(says))
+
+
+def test_megatron_is_read(megatron: Replay) -> None:
+    """The median of the iterations but for the first logged ones, which the recording has of half the sequence."""
+    metrics = megatron.passes(test_megatron.test_megatron, MEGATRON="pretrain_gpt.py")
+    assert metrics == {"tokens_per_s_per_device": 19392.219}
+    assert megatron.extra["size"] == "gpt2-124m"
+    assert megatron.extra["memory_mib"] == 1464.3408203125
+    assert megatron.extra["iteration_s"] == pytest.approx(0.8449)
+    assert megatron.extra["tflop_per_s_per_device"] == pytest.approx(15.4714, abs=1e-4)
+
+
+def test_megatron_as_it_was_recorded_fails(megatron: Replay) -> None:
+    recorded = (RECORDED / "megatron.txt").read_text()
+    with pytest.raises(AssertionError, match=r"no size of models/gpt_definition\.json has .*sequence=512, tied=True"):
+        megatron.body(test_megatron.test_megatron, recorded)
+    recorded = recorded.replace(" seq_length ...................................... 512", " seq_length ..... 1024")
+    with pytest.raises(AssertionError, match="number of skipped iterations: 21"):
+        megatron.body(test_megatron.test_megatron, recorded)
+    assert not megatron.metrics
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("nan iterations:   0", "nan iterations:   1", "number of nan iterations: 7"),
+        (" lm loss: 8.194965E+00 |", "", "a loss is not finite"),
+        ("lm loss: 7.514787E+00", "lm loss: 9.992320E+00", "the loss did not fall: 9.992319 at first, 9.99232 at last"),
+        (" num_layers ...................................... 12", " num_layers ... 24", "has layers=24, width=768"),
+        ("(new size: 50304)", "(new size: 128256)", "gpt2-124m has a vocabulary of 50257"),
+        ("0/    1000", "0 of 1000", "0 lines of iterations are logged"),
+    ],
+)
+def test_a_training_of_megatron_that_is_wrong_fails(megatron: Replay, old: str, new: str, says: str) -> None:
+    megatron.edit("megatron.txt", old, new)
+    megatron.fails(test_megatron.test_megatron, re.escape(says), MEGATRON="pretrain_gpt.py")
+
+
+def test_vllm_is_read_and_its_server_ends(vllm: Replay) -> None:
+    metrics = vllm.passes(test_vllm.test_vllm, VLLM_MODEL="model", VLLM_SERVE="--dtype half")
+    assert metrics == {"output": 191.201, "ttft": 43.211, "tpot": 7.895}
+    assert (vllm.recorded / "words").read_text() == "serve model --port 8000 --tensor-parallel-size 4 --dtype half\n"
+    vllm.edit("vllm.txt", '"request_goodput": null', '"request_goodput": 5.5')
+    (vllm.recorded / "up").unlink()
+    assert vllm.passes(test_vllm.test_vllm, VLLM_MODEL="model")["goodput"] == 5.5
+
+
+def test_requests_that_failed_fail(vllm: Replay) -> None:
+    (vllm.recorded / "vllm_failed.txt").rename(vllm.recorded / "vllm.txt")
+    vllm.fails(test_vllm.test_vllm, "0 of 8 requests completed, 8 failed", VLLM_MODEL="model")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"completed": 8', '"completed": 7', "7 of 8 requests completed, 0 failed"),
+        ('"failed": 0', '"failed": 1', "8 of 8 requests completed, 1 failed"),
+        ('"request_goodput": null', '"request_goodput": 0.0', "no request was within the limits of --goodput"),
+    ],
+)
+def test_inference_that_is_wrong_fails(vllm: Replay, old: str, new: str, says: str) -> None:
+    vllm.edit("vllm.txt", old, new)
+    vllm.fails(test_vllm.test_vllm, says, VLLM_MODEL="model")
+
+
+@pytest.mark.parametrize(
+    ("curl", "serve", "says"),
+    [
+        ("true", VLLM, "another server answers on port 8000"),
+        ("false", "exit 1", "the server ended before it answered"),
+        ("false", VLLM, "the server does not answer"),
+    ],
+)
+def test_a_server_that_does_not_answer_ends_the_job(vllm: Replay, curl: str, serve: str, says: str) -> None:
+    vllm.program("curl", curl)
+    vllm.program("vllm", serve)
+    done = vllm.job(test_vllm.test_vllm, VLLM_MODEL="model", VLLM_WAIT="2")
+    assert done.returncode == 1
+    assert done.stdout.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("test", "says"),
+    [
+        (test_megatron.test_megatron, "MEGATRON in the platform's"),
+        (test_vllm.test_vllm, "VLLM_MODEL in the platform's"),
+    ],
+)
+def test_a_language_model_that_is_not_named_is_a_sentence(vllm: Replay, test: Callable[..., None], says: str) -> None:
+    vllm.fields.update(python="python")
+    done = vllm.job(test)
+    assert done.returncode == 127
+    assert done.stdout.startswith(says)
+
+
 def test_imports_are_those_of_the_slowest_node(replay: Replay) -> None:
     node = "cold import: %s s, 500000000 bytes fetched from storage\nwarm import: 2.5 s, 0 bytes fetched from storage\n"
     replay.body(test_user_path.test_import_torch, node % "9.79" + node % "11.0")
@@ -532,6 +722,7 @@ def test_an_empty_step_of_slurm_is_timed_in_its_job(replay: Replay) -> None:
         (test_dlio.test_dlio, f"dlio_benchmark is not on this node: {test_dlio.SOURCE}"),
         (test_ior.test_mdtest, f"mdtest is not on this node: {test_ior.SOURCE}"),
         (test_osu.test_collectives, f"osu_allreduce is not on this node: {test_osu.SOURCE}"),
+        (test_vllm.test_vllm, "vllm is not on this node: https://github.com/vllm-project/vllm"),
     ],
 )
 def test_a_tool_that_is_not_there_is_a_sentence(replay: Replay, test: Callable[..., None], says: str) -> None:
@@ -559,7 +750,9 @@ def test_the_catalogue_runs_where_it_is_named(project: Project, fio: Replay) -> 
 
 
 def test_each_test_is_in_a_set() -> None:
-    for path in (ROOT / "catalogue").glob("test_*.py"):
+    """But for language models, whose trainers and models most machines lack: they run where their file is named."""
+    named = {f"test_{name}.py" for name in ("torchtitan", "megatron", "vllm")}
+    for path in [path for path in (ROOT / "catalogue").glob("test_*.py") if path.name not in named]:
         for before in path.read_text().split("\ndef test_")[:-1]:
             assert re.findall(r"^@pytest.mark.(nightly|acceptance)$", before.rpartition("\n\n\n")[2], re.MULTILINE)
 
