@@ -68,7 +68,7 @@ def arguments() -> argparse.Namespace:
 
 
 def loader(options: argparse.Namespace, pinned: bool) -> ProcessLoader:
-    data = resnet50.open_data(options.data_dir, shape=(224, 224), augment=True, seed=1)
+    data = resnet50.open_data(options.data_dir, variant="v1.5", shape=(224, 224), augment=True, seed=1)
     sampler = StepSampler(len(data), local_batch=options.batch, rank=0, world=1, accumulation=1, seed=1)
     batch, workers = options.batch, options.workers
     return ProcessLoader(data, sampler, local_batch=batch, workers=workers, start="fork", pinned=pinned)

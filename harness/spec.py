@@ -22,7 +22,7 @@ from platforms.schedulers.job_spec import choose_launcher, new_spec
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
     "global_batch_size", "local_batch_size", "accumulation_steps", "workers", "seed", "shape", "channels_last",
-    "warmup_steps", "windows", "steps_per_window",
+    "warmup_steps", "windows", "steps_per_window", "shard", "recompute", "checkpoint",
 )  # fmt: skip
 INJECTIONS = ("inject_stall_s", "inject_copy_s", "inject_rank", "inject_slow")
 

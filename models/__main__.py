@@ -30,6 +30,12 @@ CHOICES = {  # the first is the default
     "backend": ("auto", "gloo", "nccl", "mpi"),
     "worker-start": ("auto", "thread", "fork", "forkserver", "spawn"),
     "cache": ("as-is", "cold", "warm"),
+    "shard": ("auto", "on", "off"),
+    "recompute": ("auto", "on", "off"),
+}
+CHOICE_HELP = {
+    "shard": "gpt: each rank has a share of the model (FSDP2); auto: where it does not fit otherwise",
+    "recompute": "gpt: the backward pass computes each block again; auto: where a sample does not fit otherwise",
 }
 
 
@@ -148,8 +154,12 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     add("--configuration", default="tuned", metavar="C", help="gbs32 or tuned (default)")
     add("--size", default="quick", metavar="S", help="smoke, quick (default), subset or full")
     for name, choices in CHOICES.items():
-        add(f"--{name}", default=choices[0], choices=choices)
-    add("--variant", metavar="V", help="form of the model; resnet50: v1.5 (default) or epcc")
+        add(f"--{name}", default=choices[0], choices=choices, help=CHOICE_HELP.get(name))
+    add(
+        "--variant",
+        metavar="V",
+        help="form of the model; resnet50: v1.5 (default) or epcc; gpt: gpt2-124m, llama-1b, …",
+    )
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda (which is also ROCm), ipu or csx")
     add("--compile", action="store_true", help="use torch.compile; it runs before the measured windows")
     add("--workers", default="auto", metavar="N", help="loader processes or threads of each rank")
@@ -157,6 +167,11 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     add("--measure-loader", action="store_true", help="csx: also measure the loader alone, by the vendor's benchmark")
     add("--no-augment", action="store_true", help="use the evaluation transform instead of random cuts")
     add("--skip-corrupt", action="store_true", help="skip samples that cannot be read, and count them")
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        help="write model and optimiser to DIR after the windows, read them, and time both",
+    )
     _add_amounts(command)
     inject = command.add_argument_group("faults on purpose, to test what the measurement shows")
     inject.add_argument("--inject-stall-s", type=_seconds, metavar="X", help="the loader sleeps X seconds in each step")

@@ -12,10 +12,12 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 
 from models.accelerators import Accelerator
+from models.benchmarks import large_model
 from models.data.manifest import how_to_make
-from models.errors import ImpossibleRequest
+from models.errors import ImpossibleRequest, first_line
 from models.meter import Meter
 from models.ranks import Ranks
+from models.sharding import is_split, own_part
 from models.training_setup import TrainingSetup
 
 # --- before the loop --------------------------------------------------------------------------------------------------
@@ -70,7 +72,10 @@ class FirstInputs:
     def take(self, samples: torch.Tensor) -> None:
         """Take a batch, N x ... x channels. The host does not wait for the device."""
         self.sample_bytes = samples[0].numel() * samples.element_size()
-        self._deviations = samples[:MOST_SAMPLES].float().flatten(1, -2).std(1)
+        first = samples[:MOST_SAMPLES].float()
+        if first.dim() == 2:  # a sequence of tokens is one channel
+            first = first.unsqueeze(-1)
+        self._deviations = first.flatten(1, -2).std(1)
 
     def deviations(self) -> Optional[List[float]]:
         """Return each channel's standard deviation within a sample, averaged over samples; None before `take`."""
@@ -111,7 +116,7 @@ def skipped_samples(ranks: Ranks, setup: TrainingSetup) -> List[str]:
 def check_parameters_finite(model: Any, meter: Meter) -> None:
     """Check the gate parameters_finite. No loss shows the gradients of the last step, so this does."""
     names, parameters = zip(*model.named_parameters())
-    are_finite = torch.stack([torch.isfinite(parameter.detach()).all() for parameter in parameters]).tolist()
+    are_finite = torch.stack([torch.isfinite(own_part(parameter)).all() for parameter in parameters]).tolist()
     wrong = [name for name, is_finite in zip(names, are_finite) if not is_finite]
     if wrong:
         text = f"{wrong[0]} is not finite after the last step, as {len(wrong)} of {len(names)} parameter tensors"
@@ -119,13 +124,45 @@ def check_parameters_finite(model: Any, meter: Meter) -> None:
 
 
 def are_parameters_identical(model: Any, ranks: Ranks) -> Optional[bool]:
-    """Tell whether the parameters are the same on all ranks, bit by bit; None for one rank."""
-    if ranks.size == 1:
+    """Tell whether the parameters are the same on all ranks, bit by bit; None where each is on one rank only."""
+    if ranks.size == 1 or any(map(is_split, model.parameters())):
         return None
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return len(set(ranks.gather(digest.hexdigest()))) == 1
+
+
+def check_losses(losses: List[float], setup: TrainingSetup, meter: Meter) -> None:
+    """Check the gate loss_curve. losses: of each optimiser step, the mean over its batch."""
+    large = large_model(setup.benchmark)
+    curve = large.loss_curve(setup.request, setup.data) if large else None
+    if curve is None:
+        return
+    for step, (loss, expected) in enumerate(zip(losses, curve[0])):
+        if not abs(loss - expected) <= curve[1]:
+            text = f"the loss of step {step} is {loss:.4f}, and {expected:.4f} by the definition (within {curve[1]})"
+            meter.wire.problem("loss_curve", f"{text}: what was computed is not this model's training")
+            return
+
+
+def measured_checkpoint(step: Any, setup: TrainingSetup, ranks: Ranks, meter: Meter) -> Optional[Dict[str, object]]:
+    """Measure a checkpoint where --checkpoint asks for it, and check the gate of the same name. All ranks call this."""
+    if setup.options.checkpoint is None:
+        return None
+    from torch.distributed.checkpoint import CheckpointException  # imported late, because it takes a second
+
+    from models import checkpoint
+
+    try:
+        measured = checkpoint.measure(setup.options.checkpoint, step.model, step.optimizer, ranks)
+    except CheckpointException as error:  # the windows are measured
+        first = next(iter(error.failures.values()))[0]
+        meter.wire.problem("checkpoint", f"--checkpoint {setup.options.checkpoint}: {first_line(first)}")
+        return None
+    if not measured["identical"]:
+        meter.wire.problem("checkpoint", "the weights that were read back are not those that were written")
+    return measured
 
 
 # --- the machine: was it slowed down? ---------------------------------------------------------------------------------

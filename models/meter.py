@@ -612,6 +612,7 @@ class Meter:
         warnings: Sequence[str] = (),
         exit_code: int = 0,
         input_std: Sequence[float] | None = None,
+        checkpoint: Any = None,
     ) -> int:
         """Combine the ranks, check, and write windows, problems, summary and end.
 
@@ -656,6 +657,8 @@ class Meter:
             "product_flops": product_flops,
             "input_std": input_std,
         }
+        if checkpoint is not None:
+            as_given["checkpoint"] = checkpoint
         caches = {rank["compile_cache"] for rank in ranks} - {None}
         if caches:
             as_given["compile_cache"] = "miss" if "miss" in caches else "hit"

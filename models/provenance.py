@@ -11,7 +11,7 @@ from typing import Dict, Optional, Tuple
 import torch
 
 from models import cgroups, host
-from models.training_setup import TrainingSetup
+from models.training_setup import TrainingSetup, tokens_per_sample
 
 # Packages whose versions stand in the log if they were imported.
 PACKAGES = {
@@ -35,6 +35,7 @@ def start_value(setup: TrainingSetup, backend: Optional[str], replicas: Optional
     world = setup.world
     copies = {} if replicas is None else {"replicas": replicas[0], "devices_per_replica": replicas[1]}
     data = setup.data
+    tokens = tokens_per_sample(setup)
     return {
         "schema": 1,
         "benchmark": setup.name,
@@ -70,6 +71,7 @@ def start_value(setup: TrainingSetup, backend: Optional[str], replicas: Optional
             "decoder": data.decoder,
             "transforms": data.transforms,
             "resident": setup.resident,
+            **({"tokens_per_sample": tokens} if tokens else {}),
         },
     }
 

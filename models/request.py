@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from models.accelerators import Accelerator
-from models.benchmarks import Benchmark
+from models.benchmarks import Benchmark, large_model
 from models.cgroups import cpu_quota
 from models.errors import ImpossibleRequest
 from models.host import own_cores
+from models.memory_plan import make_plan
 from models.meter import MOST_STEPS
 from models.settings import Configuration, Shape, Size, shape_text
 from models.world import World
@@ -50,6 +51,8 @@ class Request:
     drives_devices: bool = False  # whether a rank may drive several devices (IPUs, CS systems)
     replicas: int = 1  # copies of the model in the whole job; one on each rank where it drives one device
     devices_per_replica: int = 1
+    sharded: bool = False  # whether each rank has a share of the model (models/memory_plan.py)
+    recompute: bool = False  # whether the backward pass computes blocks again
     steps_per_batch: int = 1  # optimiser steps that the device makes of one batch of the loop
     batches_per_step: int = 1  # batches of the loop in an optimiser step; 1 where the device accumulates by itself
 
@@ -69,8 +72,9 @@ class Request:
         """Return it as the wire has it: what says nothing on this device family is left out."""
         values = {**asdict(self), "shape": shape_text(self.shape)}
         del values["batches_per_step"], values["drives_devices"]
-        if not self.inject:
-            del values["inject"]
+        for key in ("inject", "sharded", "recompute"):
+            if not values[key]:
+                del values[key]
         if not self.drives_devices:
             for key in ("replicas", "devices_per_replica", "steps_per_batch"):
                 del values[key]
@@ -80,20 +84,31 @@ class Request:
 def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Accelerator, world: World) -> Request:
     """Fill in what the options leave open. Raises ImpossibleRequest for what cannot be done."""
     configuration = _one_of("configuration", options.configuration, benchmark.CONFIGURATIONS)
+    if accelerator.family in benchmark.UNSUPPORTED:
+        reason = benchmark.UNSUPPORTED[accelerator.family]
+        raise ImpossibleRequest(f"{options.benchmark} is not trained on {accelerator.family}: {reason}")
     size = of_family(_one_of("size", options.size, benchmark.SIZES), accelerator)
-    variant = options.variant or next(iter(benchmark.VARIANTS))
+    variant = options.variant or size.variant or next(iter(benchmark.VARIANTS))
     _one_of("variant", variant, benchmark.VARIANTS)
     if options.expect_world_size not in (None, world.size):
         raise ImpossibleRequest(
             f"--expect-world-size {options.expect_world_size}, and {world.size} rank(s) were started (launcher: "
             f"{world.launcher}); check the launcher's number of tasks, and that the job is started by the launcher"
         )
+    if options.checkpoint and accelerator.accumulates:
+        raise ImpossibleRequest(f"--checkpoint is for CPUs and GPUs, not for {accelerator.family}; leave it out")
     if options.no_augment and not benchmark.AUGMENTS:
         raise ImpossibleRequest(f"{options.benchmark} augments nothing; leave out --no-augment")
     wish = configuration.dtype_of(accelerator.family) if options.dtype == "auto" else options.dtype
     dtype = _dtype(wish, accelerator)
-    shape = options.shape or size.shape
-    largest_batch = largest_local_batch(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))
+    shape = options.shape or _shape(size, benchmark, variant)
+    plan = make_plan(options, benchmark, accelerator, world, dtype=dtype, variant=variant, shape=shape)
+    if plan.sharded and options.compile:
+        raise ImpossibleRequest(
+            f"--compile has not been tried with a model that is split over {world.size} ranks: leave it out, or use "
+            "--shard off"
+        )
+    largest_batch = plan.largest_batch
     tuned_batch = min(largest_batch, of_family(benchmark.TUNED_BATCH, accelerator))
     # A program of its own cuts each step into micro-batches of the size that suits it.
     micro_batch_limit = tuned_batch if accelerator.accumulates else largest_batch
@@ -129,6 +144,8 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         drives_devices=accelerator.accumulates,
         replicas=replicas,
         devices_per_replica=options.devices_per_replica or 1,
+        sharded=plan.sharded,
+        recompute=plan.recompute,
         steps_per_batch=accelerator.steps_per_batch(math.gcd(warmup_steps, steps_per_window)),
         batches_per_step=1 if accelerator.accumulates else accumulation,
     )
@@ -142,17 +159,12 @@ def of_family(values: Mapping[str, Any], accelerator: Accelerator) -> Any:
     raise ImpossibleRequest(f"this benchmark says nothing about {accelerator.family}; add it to SIZES and TUNED_BATCH")
 
 
-def largest_local_batch(accelerator: Accelerator, world: World, sample_bytes: int) -> int:
-    """Return the largest power of two of samples that takes at most four fifths of this rank's share of the memory.
-
-    Where the size of the memory is unknown, it is taken to hold any batch.
-    """
-    memory = accelerator.memory_bytes()
-    if memory is None:
-        return 2**30
-    sharing = world.local_size if accelerator.family == "cpu" else 1
-    fits = int(0.8 * memory / sharing / sample_bytes)
-    return 2 ** max(0, fits.bit_length() - 1)
+def _shape(size: Size, benchmark: Benchmark, variant: str) -> Shape:
+    large = large_model(benchmark)
+    if size.shape is not None:
+        return size.shape
+    assert large is not None, "a size without a shape is one of a large model, whose variants have shapes"
+    return large.shape_of(variant)
 
 
 def fit(request: Request, data: Any, benchmark: str, data_dir: str) -> Request:

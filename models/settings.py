@@ -35,16 +35,19 @@ class Configuration:
 class Size:
     """On what and for how long a benchmark is trained: optimiser steps to warm up, then windows of steps.
 
-    shape: of a sample, without its channels. steps_per_window: None means that a window is an epoch. local_batch: has
-    precedence over the configuration's batch. window_s: a window that would be shorter, in seconds, gets more steps.
+    shape: of a sample, without its channels; None: that of the variant, by the benchmark's `shape_of`.
+    steps_per_window: None means that a window is an epoch. local_batch: has precedence over the configuration's batch.
+    window_s: a window that would be shorter, in seconds, gets more steps. variant: where none is asked for; None: the
+    benchmark's first one.
     """
 
-    shape: Shape
+    shape: Optional[Shape]
     warmup_steps: int
     windows: int
     steps_per_window: Optional[int]
     local_batch: Optional[int] = None
     window_s: float = 0.0
+    variant: Optional[str] = None
 
 
 # Steps of a warm-up and of a window on CS systems. The first steps fill the buffers of the cluster, and a step may last

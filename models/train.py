@@ -99,11 +99,12 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
         checks.check_parameters_finite(model, meter)
         parameters_identical = checks.are_parameters_identical(model, ranks)
     checks.check_inputs(inputs, setup, meter)
+    checkpoint = checks.measured_checkpoint(step, setup, ranks, meter)
     setup.warnings.extend(checks.stolen_time(health_before, health_after))
     counted = meter.watch.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
     others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
     setup.warnings.extend(others.warnings)
-    write_losses(losses, setup, ranks)
+    write_losses(losses, setup, ranks, meter)
     setup.warnings.extend(checks.skipped_samples(ranks, setup))
     return meter.finish(
         parameters_identical=parameters_identical,
@@ -120,6 +121,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
         compile_cache=step.compile_cache,
         warnings=setup.warnings,
         input_std=inputs.deviations(),
+        checkpoint=checkpoint,
     )
 
 
@@ -165,8 +167,8 @@ def trained_model(step: TrainingStep, setup: TrainingSetup, ranks: Ranks) -> Any
     return model
 
 
-def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks) -> None:
-    """Write the file of --trace-losses: one JSON line a step, with the mean loss over micro-batches and ranks.
+def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks, meter: Meter) -> None:
+    """Check the losses, and write the file of --trace-losses: one JSON line a step, the mean over batches and ranks.
 
     Where a batch holds several steps, there is one line for each batch.
     """
@@ -176,12 +178,15 @@ def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks)
     if ranks.rank != 0:
         return
     batches = setup.request.batches_per_step
+    means = []
     lines = []
     for number in range(len(losses) // batches):
         first = number * batches
         of_step = [loss for rank in losses_of_ranks for loss in rank[first : first + batches]]
         step = number * setup.request.steps_per_batch  # the first one that the mean covers
-        lines.append(json.dumps({"step": step, "loss": sum(of_step) / len(of_step)}) + "\n")
+        means.append(sum(of_step) / len(of_step))
+        lines.append(json.dumps({"step": step, "loss": means[-1]}) + "\n")
+    checks.check_losses(means, setup, meter)
     try:
         with open(setup.options.trace_losses, "w", encoding="utf-8") as file:
             file.writelines(lines)

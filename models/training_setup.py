@@ -38,7 +38,7 @@ class TrainingSetup:
     accelerator: Accelerator
     data: Any
     resident: Optional[float]  # share of the bytes of this rank's files that was in memory; None: unknown
-    bytes_per_sample: Optional[float]  # mean size of this rank's files; None: unknown
+    bytes_per_sample: Optional[float]  # that are read of a file, on average; None: unknown
     request: Request
     started_s: float  # when the process started, by time.perf_counter
     warnings: List[str]  # for the reader of the result; grows during the run
@@ -55,11 +55,17 @@ def set_up(options: argparse.Namespace, world: World, started_s: float) -> Train
     request = requests.resolve(options, benchmark, accelerator, world)
     check_backend(options.backend, accelerator)
 
-    data = benchmark.open_data(options.data_dir, shape=request.shape, augment=request.augment, seed=request.seed)
+    if options.checkpoint is not None and not os.access(options.checkpoint, os.W_OK | os.X_OK):
+        raise ImpossibleRequest(
+            f"--checkpoint {options.checkpoint} is no folder that this rank can write: make it, or give another one"
+        )
+    data = benchmark.open_data(
+        options.data_dir, variant=request.variant, shape=request.shape, augment=request.augment, seed=request.seed
+    )
     request = requests.fit(request, data, options.benchmark, options.data_dir)
     files = own_files(request, data, world)
     resident = pagecache.prepare(files, request.cache) if accelerator.reads_here else None
-    bytes_per_sample = pagecache.mean_bytes(files)
+    bytes_per_sample = getattr(data, "bytes_per_sample", None) or pagecache.mean_bytes(files)
     if request.skip_corrupt:
         data = SkipCorrupt(data)
 
@@ -87,7 +93,7 @@ def own_files(request: Request, data: Any, world: World) -> List[bytes]:
         batch_count = min(batch_count, -(-MOST_FILES // request.batch_of_rank))
     batches = itertools.islice(make_sampler(request, len(data), world.rank), batch_count)
     indices = {index for batch in batches for _, index in batch}
-    return [os.fsencode(data.path(index)) for index in sorted(indices)]
+    return [os.fsencode(path) for path in dict.fromkeys(map(data.path, sorted(indices)))]
 
 
 def check_backend(wish: str, accelerator: Accelerator) -> None:
@@ -187,6 +193,11 @@ def devices_of(setup: TrainingSetup) -> int:
     return request.replicas * request.devices_per_replica
 
 
+def tokens_per_sample(setup: TrainingSetup) -> Optional[int]:
+    """Return the length of a sample that is a sequence of tokens; None for other samples."""
+    return getattr(setup.data, "tokens_per_sample", None)
+
+
 def make_sampler(request: Request, samples: int, rank: int) -> Iterable[List[Tuple[int, int]]]:
     """Return the endless batches of a rank, as pairs (epoch, index)."""
     if request.steps_per_batch > 1:
@@ -230,6 +241,7 @@ def mlperf_keys(setup: TrainingSetup) -> Dict[str, object]:
     """Return MLPerf's keys (its rulesets: MLPERF_RULES) that stand between init_start and run_start."""
     request = setup.request
     world = setup.world
+    tokens = tokens_per_sample(setup)
     accelerators_per_node = world.local_size
     if request.drives_devices:
         accelerators_per_node = request.replicas * request.devices_per_replica // world.nodes
@@ -245,6 +257,7 @@ def mlperf_keys(setup: TrainingSetup) -> Dict[str, object]:
         "gradient_accumulation_steps": request.accumulation_steps,
         "gradient_accumulation_frequency": request.accumulation_steps,
         "train_samples": len(setup.data),
+        **({"max_sequence_length": tokens} if tokens else {}),
         "number_of_nodes": world.nodes,
         "accelerators_per_node": accelerators_per_node,
         "model_bn_span": request.local_batch_size,

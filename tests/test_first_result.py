@@ -17,7 +17,7 @@ from tests.clusters.sshd import Sshd
 
 pytestmark = [pytest.mark.real_slurm, pytest.mark.real_ssh, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[1]
-BENCHMARKS = ("resnet50", "cosmoflow", "deepcam")
+BENCHMARKS = ("resnet50", "cosmoflow", "deepcam", "gpt")
 NIGHTLY = pytest.mark.nightly("platforms", "harness/plugin.py", "models/benchmarks")
 # four steps in place of fourteen: one of DeepCAM takes about a second
 FEW_STEPS = "arguments: [--warmup-steps, '1', --steps-per-window, '1']"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any, Dict, Mapping, Protocol, Tuple, cast
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple, cast
 
 from models.settings import Configuration, Shape, Size
 
@@ -64,17 +64,20 @@ class Benchmark(Protocol):
     """`thread` where reading a sample leaves Python's lock free, else `process`."""
     CHANNELS_LAST: Any
     """torch's channels-last memory format for this model's inputs."""
+    UNSUPPORTED: Mapping[str, str]
+    """Device families on which it cannot be trained, with the reason."""
 
     def sample_bytes(self, dtype: str, variant: str, shape: Shape) -> int:
         """Estimate the device memory that one more sample of the batch needs in training, in bytes."""
         ...
 
-    def open_data(self, folder: str, *, shape: Shape, augment: bool, seed: int) -> Any:
+    def open_data(self, folder: str, *, variant: str, shape: Shape, augment: bool, seed: int) -> Any:
         """Open the data set. Raises DataMissing, DataCorrupt or ImpossibleRequest.
 
         A data set is indexed by (epoch, index) and has len(); path(index), where a sample lies; blank, the shape and
         dtype of a sample's input and of its target; kind, format, bytes, decoder, transforms and warnings, which stand
-        in hpcml_start. Where LOADER is `thread` it also has fill(index, input, target).
+        in hpcml_start. Where LOADER is `thread` it also has fill(index, input, target). Where a file holds many
+        samples it has bytes_per_sample, and where samples are sequences tokens_per_sample.
         """
         ...
 
@@ -101,3 +104,38 @@ class Benchmark(Protocol):
     def Schedule(self, steps: int, steps_per_epoch: int, global_batch: int) -> LearningRates:
         """Return the learning rates of a run of `steps` optimiser steps."""
         ...
+
+
+class LargeModel(Protocol):
+    """What a module of this package also has if its model is a large part of a device's memory."""
+
+    def shape_of(self, variant: str) -> Shape:
+        """Return the shape of a sample of this variant."""
+        ...
+
+    def state_bytes(self, variant: str) -> int:
+        """Return the bytes of weights, gradients and the optimiser's state of one copy of the model."""
+        ...
+
+    def recomputed_bytes(self, dtype: str, variant: str, shape: Shape) -> int:
+        """Return what `sample_bytes` is where the backward pass computes each block again."""
+        ...
+
+    def loss_curve(self, request: Any, data: Any) -> Optional[Tuple[List[float], float]]:
+        """Return the losses of all steps that a run with these settings must have, and by how much each may differ.
+
+        None where they are not known.
+        """
+        ...
+
+    def build_without_weights(self, variant: str, shape: Shape) -> Any:
+        """Return the model on torch's meta device.
+
+        It has `blocks`, the modules that are split and computed again one by one; `recompute`; and `draw(name,
+        parameter)`, which gives a parameter its first values.
+        """
+        ...
+
+
+def large_model(benchmark: Benchmark) -> Optional[LargeModel]:
+    return cast(LargeModel, benchmark) if hasattr(benchmark, "state_bytes") else None

@@ -38,6 +38,7 @@ POOLS_BF16 = torch.__version__ >= "2.1"  # whether torch can pool bf16 on a proc
 AUGMENTS = False
 LOADER = "thread"
 CHANNELS_LAST = torch.channels_last_3d
+UNSUPPORTED: Dict[str, str] = {}
 # ipu: the micro-batch of the HPDC'24 paper, in gbs32 too. csx: a GPU's, until a CS system has been tried.
 TUNED_BATCH = {"cpu": 4, "cuda": 64, "ipu": 1, "csx": 64}
 CONFIGURATIONS = {
@@ -69,7 +70,7 @@ SIZES: Dict[str, Dict[str, Size]] = {
 }
 
 
-def open_data(folder: str, *, shape: Shape, augment: bool, seed: int) -> Any:
+def open_data(folder: str, *, variant: str, shape: Shape, augment: bool, seed: int) -> Any:
     """Open the data set. `augment` and `seed` have no effect, because nothing is augmented."""
     return open_folder(folder, shape=shape)
 

@@ -30,6 +30,7 @@ VARIANTS = {"mlperf": "the reference's net: DeepLabv3+ on Xception at output str
 AUGMENTS = False
 LOADER = "thread"
 CHANNELS_LAST = torch.channels_last
+UNSUPPORTED: Dict[str, str] = {}
 TUNED_BATCH = {"cpu": 1, "cuda": 16}
 CONFIGURATIONS = {
     "gbs32": Configuration(global_batch=32, dtype="fp32", channels_last=False),
@@ -45,7 +46,7 @@ SIZES: Dict[str, Dict[str, Size]] = {
 }
 
 
-def open_data(folder: str, *, shape: Shape, augment: bool, seed: int) -> Any:
+def open_data(folder: str, *, variant: str, shape: Shape, augment: bool, seed: int) -> Any:
     """Open the data set. `augment` and `seed` have no effect, because nothing is augmented."""
     return open_folder(folder, shape=shape)
 

@@ -66,6 +66,7 @@ TUNED_BATCH = {"cpu": 32, "cuda": 256, "ipu": 1, "csx": 256}
 AUGMENTS = True
 LOADER = "process"
 CHANNELS_LAST = torch.channels_last
+UNSUPPORTED: Dict[str, str] = {}
 
 
 def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
@@ -79,7 +80,7 @@ def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
     return 95 * 2**20 * factor * shape[0] * shape[1] // 224**2
 
 
-def open_data(folder: str, *, shape: Shape, augment: bool, seed: int) -> ImageNet:
+def open_data(folder: str, *, variant: str, shape: Shape, augment: bool, seed: int) -> ImageNet:
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ImpossibleRequest(f"ResNet-50 trains on squares, not on {shape_text(shape)}; give --shape 224x224")
     return open_folder(folder, image_size=shape[0], augment=augment, seed=seed)

@@ -26,10 +26,11 @@ class Recipe:
     classes            how many there are; None where there are none
     bytes_per_sample   for the check of the disk: a little above the mean
     files_per_process  how many files are worth the half second in which one more process starts
-    name(index)        returns where a sample lies below the set's folder
+    name(index)        returns where file `index` lies below the set's folder
     write(part, index) writes that file below the folder `part` and returns its bytes; must survive pickling
     finish(part)       writes what describes the whole set, when all samples are there
     size               the size that was asked for; has no influence on the bytes
+    samples_per_file   how many samples a file holds; the last file may have fewer
     """
 
     benchmark: str
@@ -45,6 +46,11 @@ class Recipe:
     write: Callable[[str, int], int]
     finish: Optional[Callable[[str], None]] = None
     size: str = "quick"
+    samples_per_file: int = 1
+
+    @property
+    def files(self) -> int:
+        return -(-self.samples // self.samples_per_file)
 
     def manifest(self, total_bytes: int = 0, digest: str = "") -> Manifest:
         """Return the set's manifest. total_bytes: of all samples; digest: the sha256 of the first."""
@@ -117,7 +123,7 @@ def write_set(
     existing = _existing_set(folder, recipe)
     if existing:
         return existing
-    space = publish.check_space(folder, recipe.samples, recipe.bytes_per_sample)
+    space = publish.check_space(folder, recipe.files, recipe.samples * recipe.bytes_per_sample // recipe.files)
     if on_space:
         on_space(space)
     publish.publish(folder, lambda part: _fill(part, recipe, processes, progress or _no_progress))
@@ -130,10 +136,10 @@ def write_set(
 
 
 def _fill(part: str, recipe: Recipe, processes: int, progress: Progress) -> None:
-    for folder in sorted({os.path.dirname(recipe.name(index)) for index in range(recipe.samples)}):
+    for folder in sorted({os.path.dirname(recipe.name(index)) for index in range(recipe.files)}):
         os.makedirs(os.path.join(part, folder), exist_ok=True)
     total_bytes = publish.write_files(
-        part, recipe.write, recipe.samples, processes, progress, files_per_process=recipe.files_per_process
+        part, recipe.write, recipe.files, processes, progress, files_per_process=recipe.files_per_process
     )
     if recipe.finish:
         recipe.finish(part)
@@ -160,8 +166,8 @@ def _existing_set(folder: str, recipe: Recipe) -> Optional[Manifest]:
         raise ImpossibleRequest(
             f"{printable(folder)} holds another set ({manifest}) than is asked for ({wanted}): {elsewhere}"
         )
-    paths = (os.path.join(folder, recipe.name(index)) for index in range(recipe.samples))
-    check_against(manifest, sum(map(os.path.isfile, paths)), folder, recipe.classes)
+    files = sum(os.path.isfile(os.path.join(folder, recipe.name(index))) for index in range(recipe.files))
+    check_against(manifest, min(recipe.samples, files * recipe.samples_per_file), folder, recipe.classes)
     return manifest
 
 

@@ -76,7 +76,9 @@ def read_batches(name: str, data_dir: str, request: Request, timed: bool = False
         request = replace(request, workers=0)
     benchmark = load(name)
     folder = os.path.realpath(data_dir)
-    data = benchmark.open_data(folder, shape=request.shape, augment=request.augment, seed=request.seed)
+    data = benchmark.open_data(
+        folder, variant=request.variant, shape=request.shape, augment=request.augment, seed=request.seed
+    )
     # The compiler chooses the layout on a CS system, so channels lie as the operations have them.
     prepare = benchmark.Prepare(data, torch.device("cpu"), TORCH_DTYPES[request.dtype], channels_last=False)
     ready = PreparedData(data, prepare)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
-from typing import Any, Iterable, Optional, Tuple
+from typing import Any, ContextManager, Iterable, Optional, Tuple
 
 import torch
 
 from models import fault_injection
 from models.abort import is_out_of_memory
 from models.accelerators import EagerAccelerator
+from models.benchmarks import large_model
 from models.checks import FirstInputs
 from models.dtypes import TORCH_DTYPES
 from models.errors import CompileFailed, first_line, with_message
 from models.loaders import make_loader
 from models.meter import Meter
+from models.sharding import build_sharded
 from models.training_setup import TrainingSetup, dropout_seed, make_schedule
 
 
@@ -39,14 +41,12 @@ class EagerStep:
         self.inputs = inputs
         self.is_alone = setup.world.size == 1
 
-        # The model. Every rank draws the same weights.
+        # The model. Every rank draws the same weights, and keeps a share of them where the model is split.
         torch.manual_seed(request.seed)
-        self.model = benchmark.build(request.variant, request.shape).to(accelerator.device)
-        if request.channels_last:
-            self.model = self.model.to(memory_format=benchmark.CHANNELS_LAST)
+        self.model = build_model(accelerator, setup)
         self.optimizer = benchmark.make_optimizer(self.model)
-        self.parallel = distribute(self.model, setup)
-        if not self.is_alone:
+        self.parallel = self.model if request.sharded else distribute(self.model, setup)
+        if not (self.is_alone or request.sharded):
             mark_exchange(self.model, meter)
         self.forward = self.parallel
         self.compile_s: Optional[float] = None
@@ -85,11 +85,11 @@ class EagerStep:
         accelerator.seed(dropout_seed(self.setup, step, micro_batch))
 
         # Forward and backward. The ranks exchange their gradients once per optimiser step, in its last backward pass.
-        with contextlib.nullcontext() if is_last or self.is_alone else self.parallel.no_sync():
+        with self.exchange(is_last):
             with accelerator.autocast(request.dtype):
                 loss = self.criterion(self.forward(self.to_inputs(samples)), targets)
             (loss * (self.loss_scale / self.micro_batches)).backward()
-        if is_last and not self.is_alone:
+        if is_last and not (self.is_alone or request.sharded):
             self.meter.exchange_ends()
 
         # The optimiser step: set the learning rate, undo the scale that keeps fp16 gradients from vanishing, update.
@@ -103,8 +103,34 @@ class EagerStep:
             self.optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
+    def exchange(self, is_last: bool) -> ContextManager[None]:
+        """Exchange gradients only in the last backward pass of an optimiser step."""
+        if self.setup.request.sharded:
+            self.model.set_requires_gradient_sync(is_last)
+            return contextlib.nullcontext()
+        without: ContextManager[None] = (
+            contextlib.nullcontext() if is_last or self.is_alone else self.parallel.no_sync()
+        )
+        return without
+
     def trained(self) -> Any:
         return self.model
+
+
+def build_model(accelerator: EagerAccelerator, setup: TrainingSetup) -> Any:
+    """Return the model on this rank's device, with its first weights: whole, or this rank's share of it."""
+    request = setup.request
+    large = large_model(setup.benchmark)
+    if large is not None and request.sharded:
+        model = large.build_without_weights(request.variant, request.shape)
+        model = build_sharded(model, accelerator.device, request.dtype)
+    else:
+        model = setup.benchmark.build(request.variant, request.shape).to(accelerator.device)
+    if request.channels_last:
+        model = model.to(memory_format=setup.benchmark.CHANNELS_LAST)
+    if request.recompute:
+        model.recompute = True
+    return model
 
 
 def distribute(model: Any, setup: TrainingSetup) -> Any:

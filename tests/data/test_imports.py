@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATORS = "models.data.synthetic_cosmoflow, models.data.synthetic_deepcam, models.data.synthetic_resnet50"
+GENERATORS = ", ".join(f"models.data.synthetic_{name}" for name in ("cosmoflow", "deepcam", "gpt", "resnet50"))
 
 
 @pytest.mark.slow

@@ -30,6 +30,8 @@ WHOLE = [name if name == "cosmoflow" else pytest.param(name, marks=at_night) for
 each = pytest.mark.parametrize("net", benchmarks.names(), indirect=True, scope="module")
 cheapest = pytest.mark.parametrize("net", WHOLE, indirect=True, scope="module")
 
+VARIANTS = {"gpt": "llama-38m"}
+"""Where the first variant is too large for a test."""
 CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Conv3d)
 AMPLIFIED_FP64 = 1e-8  # of what the gradient measures: 10^8 roundings
 TIPPED_FP32 = 0.1  # rounding itself: 1e-6
@@ -47,7 +49,7 @@ class Net:
     def gradients(self, dtype: str, *, channels_last: bool, training: bool) -> Mapping[str, torch.Tensor]:
         shape, samples, targets = two_samples(self.name, training)
         torch.manual_seed(0)
-        net = self.module.build(next(iter(self.module.VARIANTS)), shape).train(training)
+        net = self.module.build(VARIANTS.get(self.name, next(iter(self.module.VARIANTS))), shape).train(training)
         kind = torch.float64 if dtype == "fp64" else TORCH_DTYPES[dtype]
         if channels_last:
             net = net.to(memory_format=self.module.CHANNELS_LAST)
@@ -72,6 +74,9 @@ def two_samples(name: str, training: bool) -> tuple[tuple[int, ...], torch.Tenso
     if name == "cosmoflow":
         counts = torch.poisson(torch.full((2, 32, 32, 32, 4), 1.5), generator=generator).to(torch.int16)
         return (32, 32, 32), counts, 2 * torch.rand(2, 4, generator=generator) - 1
+    if name == "gpt":
+        tokens = torch.randint(0, 50257, (2, 17), generator=generator)
+        return (16,), tokens[:, :-1], tokens[:, 1:]
     shape = (32, 48) if training else (16, 32)
     fields = torch.rand(2, *shape, 16, generator=generator)
     return shape, fields, torch.randint(0, 3, (2, *shape), dtype=torch.uint8, generator=generator)

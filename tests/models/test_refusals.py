@@ -78,7 +78,7 @@ def test_impossible_requests(more: list[object], sentence: str, refused: Refused
 
 
 def test_an_unknown_benchmark(refused: Refused) -> None:
-    sentence = "unknown benchmark 'resnet51'; there is cosmoflow, deepcam, resnet50"
+    sentence = "unknown benchmark 'resnet51'; there is cosmoflow, deepcam, gpt, resnet50"
     assert refused(78, "resnet51", "--data-dir", "data") == sentence
 
 
@@ -120,4 +120,4 @@ def test_data_is_written_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_data_of_an_unknown_benchmark_is_refused_with_the_names_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "unet3d", "--data-dir", "d"]) == 78
-    assert "unknown benchmark 'unet3d'; there is cosmoflow, deepcam, resnet50" in capsys.readouterr().err
+    assert "unknown benchmark 'unet3d'; there is cosmoflow, deepcam, gpt, resnet50" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_gbs32_is_32_samples_however_small_the_memory(name: str) -> None:
     """What does not fit at once is accumulated; the local batch and the number of micro-batches are powers of two."""
     words = ("--configuration", "gbs32", "--size", "subset")
     seen = set()
-    for gib in (1, 8, 24, 80, 1000):
+    for gib in (8 if name == "gpt" else 1, 8, 24, 80, 1000):  # a language model is itself 2 GB
         request = resolved(name, *words, gib=gib)
         assert request.global_batch_size == 32 == request.local_batch_size * request.accumulation_steps
         seen.add(request.local_batch_size)
@@ -133,18 +133,19 @@ def test_every_size_of_every_benchmark(name: str, size: str, family: str) -> Non
         "resnet50": ((64, 64), (224, 224)),
         "cosmoflow": ((32,) * 3, (128,) * 3),
         "deepcam": ((96, 144), (768, 1152)),
+        "gpt": ((64,), (512,) if (size, family) == ("quick", "cpu") else (1024,)),
     }
     request = resolved(name, "--size", size, family=family)
     assert request.shape == shapes[name][size != "smoke"]
     assert request.windows == (2 if (name, size, family) == ("deepcam", "quick", "cpu") else 3)
     if size == "smoke":
-        assert request.local_batch_size == {"resnet50": 4, "cosmoflow": 2, "deepcam": 2}[name]
+        assert request.local_batch_size == {"resnet50": 4, "cosmoflow": 2, "deepcam": 2, "gpt": 2}[name]
     if size == "subset":
         assert (request.warmup_steps, request.steps_per_window) == (10, 50)
     assert request.wire()["shape"] == "x".join(map(str, request.shape))
 
 
-@pytest.mark.parametrize("name", ["cosmoflow", "deepcam"])
+@pytest.mark.parametrize("name", ["cosmoflow", "deepcam", "gpt"])
 def test_where_nothing_is_augmented_there_is_nothing_to_leave_out(name: str) -> None:
     assert resolved(name).augment is False
     assert resolved(name).worker_start == "thread"
@@ -178,3 +179,43 @@ def test_a_fault_is_injected_into_a_rank_that_exists() -> None:
     assert resolved("cosmoflow", "--inject-stall-s", "0.1", "--inject-rank", "1", ranks=2)
     with pytest.raises(ImpossibleRequest, match="--inject-rank 2: there are ranks 0 to 1"):
         resolved("cosmoflow", "--inject-stall-s", "0.1", "--inject-rank", "2", ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("variant", "gib", "ranks", "expected"),
+    [
+        ("gpt2-124m", 80, 1, (False, False, 64)),
+        ("llama-1b", 80, 1, (False, False, 1)),
+        ("llama-1b", 40, 1, (False, True, 1)),
+        ("llama-8b", 80, 8, (True, True, 2)),
+        ("llama-8b", 180, 8, (False, True, 1)),
+        ("llama-8b", None, 1, (False, False, 64)),
+    ],
+)
+def test_a_large_model_is_split_and_computed_again_only_where_it_does_not_fit(
+    variant: str, gib: float | None, ranks: int, expected: tuple[bool, bool, int]
+) -> None:
+    request = resolved("gpt", "--variant", variant, gib=gib, ranks=ranks)
+    assert (request.sharded, request.recompute, request.local_batch_size) == expected
+    assert request.shape == benchmarks.load("gpt").shape_of(variant)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "family", "gib", "said"),
+    [
+        (["gpt", "--variant", "llama-8b"], "cuda", 80, "needs 128.5 GB for weights, .* start 3 or more, or give"),
+        (["gpt", "--variant", "llama-8b"], "cuda", 16, "give a smaller --variant or --shape"),
+        (["gpt", "--shard", "on"], "cuda", 80, "one rank has nobody to share the model with"),
+        (["resnet50", "--shard", "on"], "cuda", 80, "--shard on is for large models, and resnet50 is none"),
+        (["gpt"], "csx", 80, "gpt is not trained on csx: Cerebras' own Model Zoo"),
+        (["gpt", "--shape", "8x8"], "cuda", 80, "a sample of gpt is a sequence"),
+    ],
+)
+def test_a_large_model_that_cannot_be_trained_is_refused(words: list[str], family: str, gib: float, said: str) -> None:
+    with pytest.raises(ImpossibleRequest, match=said):
+        resolved(*words, family=family, gib=gib)
+
+
+def test_a_split_model_is_not_compiled() -> None:
+    with pytest.raises(ImpossibleRequest, match="--compile has not been tried with a model that is split over 2 ranks"):
+        resolved("gpt", "--shard", "on", "--compile", ranks=2)

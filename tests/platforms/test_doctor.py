@@ -23,7 +23,7 @@ COMPLETE = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in node_report.PACKAGES),
     reason="this Python lacks what a job needs",
 )
-BENCHMARKS = ("resnet50", "cosmoflow", "deepcam")
+BENCHMARKS = ("resnet50", "cosmoflow", "deepcam", "gpt")
 SLURM = {"scheduler": "slurm", "device": "cpu", "layouts": "{default: [1x1]}", "poll_s": "0.5", "time_limit": "0:10:00"}
 SLURM |= {"python": sys.executable, "slurm": "{account: z19, partition: standard}"}
 
@@ -90,7 +90,7 @@ def test_what_cannot_run_there_is_named_with_its_reason(site: Path, capsys: pyte
     local(site, device="cpu", unsupported="{deepcam: {reason: it is large, source: a paper}}", python="{tools}/python")
     doctor(site)
     printed = capsys.readouterr().out
-    assert "ok       benchmarks cosmoflow, resnet50 can run; deepcam is skipped: it is large (source: a" in printed
+    assert "ok       benchmarks cosmoflow, gpt, resnet50 can run; deepcam is skipped: it is large (source: a" in printed
     assert "deepcam quick" not in printed
 
 

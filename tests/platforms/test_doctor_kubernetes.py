@@ -364,7 +364,7 @@ def test_a_pod_says_what_it_finds(
     missing: str, expected: tuple[str, str], words: str, running: Kube, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = site.parent / "volume"
-    for name in ("resnet50", "cosmoflow", "deepcam"):
+    for name in ("resnet50", "cosmoflow", "deepcam", "gpt"):
         (folder / f"{name}-quick").mkdir(parents=True)
     image(folder)
     if missing:

@@ -143,5 +143,5 @@ def test_data_is_made_only_where_it_may_be_and_something_can_run(
     why = "none of the suite's benchmarks can run: it is old (source: its manual)"
     assert capsys.readouterr().out.splitlines() == [
         f"{name}: not made, since it cannot run there: {why}; --benchmark {name} makes it all the same"
-        for name in ("cosmoflow", "deepcam", "resnet50")
+        for name in ("cosmoflow", "deepcam", "gpt", "resnet50")
     ]
