@@ -22,8 +22,10 @@ from platforms.schedulers.job_spec import choose_launcher, new_spec
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
     "global_batch_size", "local_batch_size", "accumulation_steps", "workers", "seed", "shape", "channels_last",
-    "warmup_steps", "windows", "steps_per_window", "shard", "recompute", "checkpoint",
+    "warmup_steps", "windows", "steps_per_window",
 )  # fmt: skip
+# The same, of which hpcml_start does not repeat the value that was asked for
+UNCONFIRMED = ("shard", "recompute", "checkpoint")
 INJECTIONS = ("inject_stall_s", "inject_copy_s", "inject_rank", "inject_slow")
 
 
@@ -163,7 +165,7 @@ def our_benchmark(job_request: JobRequest, benchmark: str) -> tuple[list[str], d
     if platform.workers is not None:
         request.setdefault("workers", platform.workers)
     data_dir = platform.data_folder(benchmark, settings["size"], job_request.root)
-    rest: dict[str, object] = {name: parameters[name] for name in INJECTIONS if name in parameters}
+    rest: dict[str, object] = {name: parameters[name] for name in (*INJECTIONS, *UNCONFIRMED) if name in parameters}
     rest["data_dir"] = data_dir
     rest["expect_world_size"] = job_request.spec.ranks
     confirmed: dict[str, object] = {"world_size": job_request.spec.ranks}

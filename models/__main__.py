@@ -211,7 +211,8 @@ def _add_data(command: argparse.ArgumentParser) -> None:
     add(
         "--format",
         metavar="F",
-        help="format of the files, where the benchmark has several; cosmoflow: tfrecord (default) or hdf5",
+        help="format of the files, where the benchmark has several; cosmoflow: tfrecord (default) or hdf5; gpt: gpt2 "
+        "(default) or llama3",
     )
     add("--samples", type=_natural, metavar="N", help="write N samples instead")
     add("--processes", type=_natural, metavar="N", help="default: one for each core")

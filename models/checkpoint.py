@@ -17,8 +17,20 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from models.data import pagecache
+from models.data.file_list import printable
+from models.errors import CommandError, ImpossibleRequest
 from models.ranks import Ranks
 from models.sharding import own_part
+
+
+def check(folder: str) -> None:
+    """Raise ImpossibleRequest if a checkpoint cannot be written there, or torch is too old."""
+    if not hasattr(dcp, "save"):
+        raise ImpossibleRequest(f"--checkpoint needs torch 2.3 or newer, and this is {torch.__version__}: leave it out")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ImpossibleRequest(
+            f"--checkpoint {printable(folder)} is no folder that this rank can write: make it, or give another one"
+        )
 
 
 def measure(folder: str, model: Any, optimizer: Any, ranks: Ranks) -> Dict[str, object]:
@@ -35,11 +47,10 @@ def measure(folder: str, model: Any, optimizer: Any, ranks: Ranks) -> Dict[str, 
     before = _own_values(model)
     state_model, state_optimizer = get_state_dict(model, optimizer)
     state = {"model": state_model, "optimizer": state_optimizer}
-    alone = ranks.size == 1
     warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one rank needs none
     try:
         begin_s = _together(ranks)
-        dcp.save(state, storage_writer=dcp.FileSystemWriter(path, sync_files=True), no_dist=alone)
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(path, sync_files=True))
         write_s = _together(ranks) - begin_s
 
         files = [os.fsencode(os.path.join(path, name)) for name in sorted(os.listdir(path))]
@@ -48,7 +59,7 @@ def measure(folder: str, model: Any, optimizer: Any, ranks: Ranks) -> Dict[str, 
             for parameter in model.parameters():
                 parameter.zero_()
         begin_s = _together(ranks)
-        dcp.load(state, storage_reader=dcp.FileSystemReader(path), no_dist=alone)
+        dcp.load(state, storage_reader=dcp.FileSystemReader(path))
         set_state_dict(model, optimizer, model_state_dict=state_model, optim_state_dict=state_optimizer)
         read_s = _together(ranks) - begin_s
 
@@ -61,7 +72,7 @@ def measure(folder: str, model: Any, optimizer: Any, ranks: Ranks) -> Dict[str, 
             "identical": all(ranks.gather(identical)),
         }
     finally:
-        if ranks.rank == 0:
+        if ranks.world.local_rank == 0:  # the folder may be a node's own
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -81,6 +92,6 @@ def _is_dropped(files: List[bytes]) -> bool:
     try:
         pagecache.drop(files)
         inside, size = pagecache.resident(files) or (1, 1)
-    except OSError:
+    except (OSError, CommandError):
         return False
     return inside < pagecache.COLD * size

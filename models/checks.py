@@ -133,23 +133,35 @@ def are_parameters_identical(model: Any, ranks: Ranks) -> Optional[bool]:
     return len(set(ranks.gather(digest.hexdigest()))) == 1
 
 
-def check_losses(losses: List[float], setup: TrainingSetup, meter: Meter) -> None:
-    """Check the gate loss_curve. losses: of each optimiser step, the mean over its batch."""
+def compared_losses(losses: List[float], setup: TrainingSetup, meter: Meter) -> Dict[str, Dict[str, float]]:
+    """Check the gate loss_curve; return what the summary says of it.
+
+    losses: of each optimiser step, the mean over its batch.
+    """
     large = large_model(setup.benchmark)
-    curve = large.loss_curve(setup.request, setup.data) if large else None
+    if large is None:
+        return {}
+    curve = large.loss_curve(setup.request, setup.data)
     if curve is None:
-        return
-    for step, (loss, expected) in enumerate(zip(losses, curve[0])):
-        if not abs(loss - expected) <= curve[1]:
-            text = f"the loss of step {step} is {loss:.4f}, and {expected:.4f} by the definition (within {curve[1]})"
+        setup.warnings.append("--trace-losses: no curve of the definition has these settings; nothing was compared")
+        return {}
+    expected, tolerance = curve
+    differences = [abs(loss - right) for loss, right in zip(losses, expected)]
+    for step, difference in enumerate(differences):
+        if not difference <= tolerance:
+            text = f"the loss of step {step} is {losses[step]:.4f}, and {expected[step]:.4f} by the definition"
             meter.wire.problem("loss_curve", f"{text}: what was computed is not this model's training")
-            return
+            break
+    return {"loss_curve": {"steps": len(differences), "difference": max(differences, default=0.0)}}
 
 
-def measured_checkpoint(step: Any, setup: TrainingSetup, ranks: Ranks, meter: Meter) -> Optional[Dict[str, object]]:
-    """Measure a checkpoint where --checkpoint asks for it, and check the gate of the same name. All ranks call this."""
+def measured_checkpoint(step: Any, setup: TrainingSetup, ranks: Ranks, meter: Meter) -> Dict[str, Dict[str, Any]]:
+    """Measure a checkpoint where --checkpoint asks for it, and check the gate of the same name. All ranks call this.
+
+    Return what the summary says of it.
+    """
     if setup.options.checkpoint is None:
-        return None
+        return {}
     from torch.distributed.checkpoint import CheckpointException  # imported late, because it takes a second
 
     from models import checkpoint
@@ -159,10 +171,10 @@ def measured_checkpoint(step: Any, setup: TrainingSetup, ranks: Ranks, meter: Me
     except CheckpointException as error:  # the windows are measured
         first = next(iter(error.failures.values()))[0]
         meter.wire.problem("checkpoint", f"--checkpoint {setup.options.checkpoint}: {first_line(first)}")
-        return None
+        return {}
     if not measured["identical"]:
         meter.wire.problem("checkpoint", "the weights that were read back are not those that were written")
-    return measured
+    return {"checkpoint": measured}
 
 
 # --- the machine: was it slowed down? ---------------------------------------------------------------------------------

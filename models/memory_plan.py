@@ -58,20 +58,22 @@ def make_plan(
                 )
         return MemoryPlan(False, False, _largest(room, sample))
 
-    state = large.state_bytes(variant)
-    recomputed = large.recomputed_bytes(dtype, variant, shape)  # the least that a sample needs
+    state = large.state_bytes(dtype, variant)
+    recomputed = large.recomputed_bytes(dtype, variant, shape)
+    least = sample if options.recompute == "off" else recomputed
     if options.shard == "on" and world.size == 1:
         raise ImpossibleRequest("--shard on: one rank has nobody to share the model with; start more, or leave it out")
     sharded = options.shard == "on"
     if options.shard == "auto" and room is not None and world.size > 1:
-        sharded = state + recomputed > room
+        sharded = state + least > room
     if room is not None:
-        share = state / world.size if sharded else state
-        if share + recomputed > room:
+        gathered = large.gathered_bytes(dtype, variant)
+        share = state / world.size + gathered if sharded else state
+        if share + least > room:
             raise ImpossibleRequest(
                 f"{variant} needs {state / 1e9:,.1f} GB for weights, gradients and the optimiser, and each rank "
-                f"{recomputed / 1e9:,.1f} GB for a sample; {world.size} rank(s) that may use {room / 1e9:,.1f} GB each "
-                f"are too few: {_advice(state, recomputed, room)}"
+                f"{least / 1e9:,.1f} GB for a sample; {world.size} rank(s) that may use {room / 1e9:,.1f} GB each "
+                f"are too few: {_advice(state, least + gathered, room)}"
             )
         room -= share
     recompute = options.recompute == "on" or (options.recompute == "auto" and room is not None and sample > room)

@@ -612,12 +612,13 @@ class Meter:
         warnings: Sequence[str] = (),
         exit_code: int = 0,
         input_std: Sequence[float] | None = None,
-        checkpoint: Any = None,
+        also: Mapping[str, Any] = MappingProxyType({}),
     ) -> int:
         """Combine the ranks, check, and write windows, problems, summary and end.
 
         attainable_flops: what all devices together reached in plain kernels, in FLOP/s; None: not measured.
         product_flops: and in matrix products, by the clock on the wall, as the windows are timed.
+        also: more of the summary, which is written as it is given.
         compile_cache: "hit" if a compiled program was found, "miss" if this rank made it; None: unknown.
         Return the exit code, GATE_EXIT_CODE if a gate failed. It is the same on every rank, and returned only after
         rank 0 has written the last line.
@@ -657,8 +658,7 @@ class Meter:
             "product_flops": product_flops,
             "input_std": input_std,
         }
-        if checkpoint is not None:
-            as_given["checkpoint"] = checkpoint
+        as_given.update(also)
         caches = {rank["compile_cache"] for rank in ranks} - {None}
         if caches:
             as_given["compile_cache"] = "miss" if "miss" in caches else "hit"

@@ -38,12 +38,16 @@ def build_sharded(model: Any, device: torch.device, dtype: str) -> Any:
             f"FSDP2 came with torch 2.6, and this is {torch.__version__}: use --shard off"
         ) from None
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import distribute_tensor
 
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh(device.type, (ranks,))
     policy = MixedPrecisionPolicy()
     if dtype != "fp32":
-        policy = MixedPrecisionPolicy(param_dtype=TORCH_DTYPES[dtype], reduce_dtype=torch.float32)
+        # Inputs keep their dtype: the angles of positions stay fp32, and torch before 2.13 casts none when a block
+        # is computed again.
+        policy = MixedPrecisionPolicy(
+            param_dtype=TORCH_DTYPES[dtype], reduce_dtype=torch.float32, cast_forward_inputs=False
+        )
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -51,7 +55,7 @@ def build_sharded(model: Any, device: torch.device, dtype: str) -> Any:
     for name, parameter in model.named_parameters():
         whole = torch.empty(parameter.shape, dtype=parameter.dtype)  # on the host, as an unsplit model is drawn
         model.draw(name, whole)
-        share = distribute_tensor(whole.to(device), mesh, parameter.placements, src_data_rank=None)
-        with torch.no_grad():
-            parameter.copy_(share)
+        shares = whole.chunk(ranks)  # as FSDP2 splits; of few rows the last ranks have none
+        if rank < len(shares):
+            own_part(parameter).copy_(shares[rank])
     return model

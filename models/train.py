@@ -16,7 +16,7 @@ import functools
 import json
 import os
 import time
-from typing import Any, List
+from typing import Any, Dict, List
 
 import torch
 
@@ -99,16 +99,17 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
         checks.check_parameters_finite(model, meter)
         parameters_identical = checks.are_parameters_identical(model, ranks)
     checks.check_inputs(inputs, setup, meter)
-    checkpoint = checks.measured_checkpoint(step, setup, ranks, meter)
+    peak_memory_bytes = accelerator.peak_memory_bytes()
+    also = checks.measured_checkpoint(step, setup, ranks, meter)
     setup.warnings.extend(checks.stolen_time(health_before, health_after))
     counted = meter.watch.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
     others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
     setup.warnings.extend(others.warnings)
-    write_losses(losses, setup, ranks, meter)
+    also.update(write_losses(losses, setup, ranks, meter))
     setup.warnings.extend(checks.skipped_samples(ranks, setup))
     return meter.finish(
         parameters_identical=parameters_identical,
-        peak_memory_bytes=accelerator.peak_memory_bytes(),
+        peak_memory_bytes=peak_memory_bytes,
         health={
             "before": health_before,
             "after": health_after,
@@ -121,7 +122,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
         compile_cache=step.compile_cache,
         warnings=setup.warnings,
         input_std=inputs.deviations(),
-        checkpoint=checkpoint,
+        also=also,
     )
 
 
@@ -167,16 +168,18 @@ def trained_model(step: TrainingStep, setup: TrainingSetup, ranks: Ranks) -> Any
     return model
 
 
-def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks, meter: Meter) -> None:
-    """Check the losses, and write the file of --trace-losses: one JSON line a step, the mean over batches and ranks.
+def write_losses(
+    losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks, meter: Meter
+) -> Dict[str, Dict[str, float]]:
+    """Write the file of --trace-losses: one JSON line a step, with the mean loss over micro-batches and ranks.
 
-    Where a batch holds several steps, there is one line for each batch.
+    Where a batch holds several steps, there is one line for each batch. Return what the summary says of the losses.
     """
     if setup.options.trace_losses is None:
-        return
+        return {}
     losses_of_ranks = ranks.gather([float(loss) for loss in losses])
     if ranks.rank != 0:
-        return
+        return {}
     batches = setup.request.batches_per_step
     means = []
     lines = []
@@ -186,9 +189,9 @@ def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks,
         step = number * setup.request.steps_per_batch  # the first one that the mean covers
         means.append(sum(of_step) / len(of_step))
         lines.append(json.dumps({"step": step, "loss": means[-1]}) + "\n")
-    checks.check_losses(means, setup, meter)
     try:
         with open(setup.options.trace_losses, "w", encoding="utf-8") as file:
             file.writelines(lines)
     except OSError as error:  # the windows are measured
         setup.warnings.append(f"--trace-losses: {setup.options.trace_losses} is not whole: {error.strerror}")
+    return checks.compared_losses(means, setup, meter)

@@ -55,10 +55,10 @@ def set_up(options: argparse.Namespace, world: World, started_s: float) -> Train
     request = requests.resolve(options, benchmark, accelerator, world)
     check_backend(options.backend, accelerator)
 
-    if options.checkpoint is not None and not os.access(options.checkpoint, os.W_OK | os.X_OK):
-        raise ImpossibleRequest(
-            f"--checkpoint {options.checkpoint} is no folder that this rank can write: make it, or give another one"
-        )
+    if options.checkpoint is not None:
+        from models import checkpoint  # imported late, because it takes a second
+
+        checkpoint.check(options.checkpoint)
     data = benchmark.open_data(
         options.data_dir, variant=request.variant, shape=request.shape, augment=request.augment, seed=request.seed
     )

@@ -113,8 +113,12 @@ class LargeModel(Protocol):
         """Return the shape of a sample of this variant."""
         ...
 
-    def state_bytes(self, variant: str) -> int:
+    def state_bytes(self, dtype: str, variant: str) -> int:
         """Return the bytes of weights, gradients and the optimiser's state of one copy of the model."""
+        ...
+
+    def gathered_bytes(self, dtype: str, variant: str) -> int:
+        """Return the bytes of what each rank holds whole for a while where the model is split over the ranks."""
         ...
 
     def recomputed_bytes(self, dtype: str, variant: str, shape: Shape) -> int:

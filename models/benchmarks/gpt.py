@@ -31,8 +31,9 @@ VARIANTS = {
     "llama-8b": "Llama 3.1 with 8,030,261,248 parameters",
     "llama-38m": "Llama's layers in a size for trials on processors",
 }
-ROPE_BASE = 500_000.0  # of Llama 3; sequences of at most 8,192 tokens need no scaling
-OLDEST_TORCH = (2, 5)  # the first whose scaled_dot_product_attention takes grouped queries
+TRAINING = definition()["training"]
+ROPE_BASE = TRAINING["rope_base"]  # of Llama 3; sequences of at most 8,192 tokens need no scaling
+OLDEST_TORCH = (2, 4)  # the first that has RMSNorm
 
 # --- configurations, sizes and data -----------------------------------------------------------------------------------
 
@@ -105,8 +106,9 @@ class Attention(nn.Module):
         query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         if rotation is not None:
             query, key = _rotated(query, *rotation), _rotated(key, *rotation)
-        grouped = self.heads != self.kv_heads
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+        # Written out for each query: in fp32 no fast kernel of GPUs takes fewer keys than queries.
+        key, value = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         out: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
         return out
 
@@ -159,7 +161,8 @@ class Block(nn.Module):
 
 
 def _norm(size: GptSize) -> nn.Module:
-    return nn.LayerNorm(size.width) if size.family == "gpt2" else nn.RMSNorm(size.width, eps=1e-5)
+    kind = nn.LayerNorm if size.family == "gpt2" else nn.RMSNorm
+    return kind(size.width, eps=TRAINING["norm_epsilon"])
 
 
 class Gpt(nn.Module):
@@ -214,7 +217,7 @@ def build_without_weights(variant: str, shape: Shape) -> Gpt:
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         raise ImpossibleRequest(
-            f"gpt needs torch {oldest} or newer for grouped queries, and this is {torch.__version__}"
+            f"gpt needs torch {oldest} or newer, which has RMSNorm, and this is {torch.__version__}"
         )
     with torch.device("meta"):
         return Gpt(DEFINED[variant], shape[0])
@@ -223,15 +226,33 @@ def build_without_weights(variant: str, shape: Shape) -> Gpt:
 # --- FLOP and memory -------------------------------------------------------------------------------------------------
 
 
+LOGIT_BYTES = 12  # of each logit: its softmax, and the gradients of loss and softmax, all fp32
+
+
 def flop_per_sample(variant: str, shape: Shape) -> Tuple[float, float]:
     """Return the FLOP of one sequence, forward and forward + backward, by `flop_rule` of the definition."""
     total = shape[0] * DEFINED[variant].flop_per_token(shape[0])
     return total / 3, total
 
 
-def state_bytes(variant: str) -> int:
-    """Return the memory of weights, gradients and the optimiser's two moments of one copy of the model, in fp32."""
-    return 16 * DEFINED[variant].parameters
+def state_bytes(dtype: str, variant: str) -> int:
+    """Return the memory of one copy of the model: weights, gradients and the optimiser's two moments in fp32.
+
+    In a 16-bit dtype the weights are there a second time.
+    """
+    return (16 + _converted(dtype)) * DEFINED[variant].parameters
+
+
+def gathered_bytes(dtype: str, variant: str) -> int:
+    """Return the memory of the largest part of a split model that each rank holds whole, with its gradients in fp32."""
+    size = DEFINED[variant]
+    outside = size.vocabulary * size.width * (1 if size.tied else 2)
+    return (4 + (_converted(dtype) or 4)) * max(outside, size.block_weights)
+
+
+def _converted(dtype: str) -> int:
+    """Bytes of a weight's copy that is computed with; 0 where that is the weight itself."""
+    return 2 if dtype in ("bf16", "fp16") else 0
 
 
 def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
@@ -241,25 +262,20 @@ def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
     """
     size, length = _checked(variant, shape)
     width = 2 if dtype in ("bf16", "fp16") else 4
-    return length * (_logits_bytes(size, width) + size.layers * _block_bytes(size, width))
+    return length * (LOGIT_BYTES * size.vocabulary + size.layers * _block_bytes(size, width))
 
 
 def recomputed_bytes(dtype: str, variant: str, shape: Shape) -> int:
     """Estimate the same where each block is computed again in the backward pass: one block, and the inputs of all."""
     size, length = _checked(variant, shape)
     width = 2 if dtype in ("bf16", "fp16") else 4
-    return length * (_logits_bytes(size, width) + _block_bytes(size, width) + size.layers * 4 * size.width)
+    return length * (LOGIT_BYTES * size.vocabulary + _block_bytes(size, width) + size.layers * 4 * size.width)
 
 
 def _checked(variant: str, shape: Shape) -> Tuple[GptSize, int]:
     if len(shape) != 1:
         raise ImpossibleRequest(f"a sample of gpt is a sequence: give --shape its tokens, as in --shape {64}")
     return DEFINED[variant], shape[0]
-
-
-def _logits_bytes(size: GptSize, width: int) -> int:
-    """Bytes of a token's logits, which have `width` each, of their softmax and its gradient, which are fp32."""
-    return size.vocabulary * (width + 8)
 
 
 def _block_bytes(size: GptSize, width: int) -> int:
@@ -294,13 +310,13 @@ def criterion(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs.flatten(0, 1).float(), targets.flatten())
 
 
-PEAK_LEARNING_RATE = 6e-4
-LAST_SHARE = 0.1  # of the peak, at the end of the run
-WARMUP_STEPS = 700
-FEWEST_WARMUP_STEPS = 10
-BETAS = (0.9, 0.95)
-WEIGHT_DECAY = 0.1  # of matrices only
-LONGEST_GRADIENT = 1.0
+PEAK_LEARNING_RATE = TRAINING["learning_rate"]
+LAST_SHARE = TRAINING["last_share"]  # of the peak, at the end of the run
+WARMUP_STEPS = TRAINING["warmup_steps"]
+FEWEST_WARMUP_STEPS = TRAINING["fewest_warmup_steps"]
+BETAS = tuple(TRAINING["betas"])
+WEIGHT_DECAY = TRAINING["weight_decay"]  # of matrices only
+LONGEST_GRADIENT = TRAINING["longest_gradient"]
 
 
 class ClippedAdamW(torch.optim.AdamW):

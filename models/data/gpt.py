@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import resource
 import threading
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -23,6 +24,7 @@ from models.data.synthetic_gpt import HEADER_BYTES, HEADERS
 from models.data.thread_loader import sample
 from models.errors import DataCorrupt, DataMissing
 
+MOST_FILES = 65536
 ADVICE = Advice("gpt", "token shards", "train/*.bin")
 
 
@@ -134,6 +136,9 @@ def open_folder(folder: str, *, sequence: int, vocabulary: int) -> TokenData:
     vocabulary: the tokens that the model knows. Raises DataMissing or DataCorrupt; each says what to type.
     """
     folder = os.fspath(folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # each shard that is read stays open
+    if hard != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
     manifest = read_manifest(folder, "gpt")
     shards = [_shard(path) for path in _find_files(folder)]
     formats = sorted({shard.format for shard in shards})

@@ -104,13 +104,13 @@ class EagerStep:
         return loss.detach()
 
     def exchange(self, is_last: bool) -> ContextManager[None]:
-        """Exchange gradients only in the last backward pass of an optimiser step."""
-        if self.setup.request.sharded:
-            self.model.set_requires_gradient_sync(is_last)
+        """Exchange gradients only in the last backward pass of an optimiser step.
+
+        A split model exchanges them in each: between two passes each rank would hold the gradients of all weights.
+        """
+        if is_last or self.is_alone or self.setup.request.sharded:
             return contextlib.nullcontext()
-        without: ContextManager[None] = (
-            contextlib.nullcontext() if is_last or self.is_alone else self.parallel.no_sync()
-        )
+        without: ContextManager[None] = self.parallel.no_sync()
         return without
 
     def trained(self) -> Any:
