@@ -15,6 +15,8 @@ from models.ranks import Ranks
 from models.world import World
 from tests.models.jobs import Nursery
 
+pytestmark = pytest.mark.slow  # torch imports its checkpoints for seconds
+
 
 @pytest.fixture
 def step() -> SimpleNamespace:
@@ -73,7 +75,6 @@ def test_a_checkpoint_that_cannot_be_written_is_a_gate_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_refused_before_the_training(nursery: Nursery, tmp_path: Path) -> None:
     words = ("train", "cosmoflow", "--data-dir", tmp_path, "--size", "smoke", "--checkpoint", tmp_path / "no")
     ended = nursery.run(*words)
