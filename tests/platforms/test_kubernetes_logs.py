@@ -253,8 +253,18 @@ def random_cuts(chance: random.Random, most: int) -> Callable[[int], Cut]:
     return lambda number: (chance.randrange(most) if number < 12 else None, chance.random() < 0.5)
 
 
+EARLIER: list[threading.Thread] = []
+
+
+@pytest.fixture(autouse=True)
+def earlier_threads() -> None:
+    """A session of another file of tests, in this process, may still follow its logs."""
+    EARLIER[:] = threading.enumerate()
+
+
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")]
+    now = threading.enumerate()
+    return [thread.name for thread in now if thread.name.startswith("log of") and thread not in EARLIER]
 
 
 # --- nothing lost, doubled or torn -----------------------------------------------------------------------------------
