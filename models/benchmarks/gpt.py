@@ -274,7 +274,7 @@ def recomputed_bytes(dtype: str, variant: str, shape: Shape) -> int:
 
 def _checked(variant: str, shape: Shape) -> Tuple[GptSize, int]:
     if len(shape) != 1:
-        raise ImpossibleRequest(f"a sample of gpt is a sequence: give --shape its tokens, as in --shape {64}")
+        raise ImpossibleRequest("a sample of gpt is a sequence: give --shape its number of tokens, as in --shape 1024")
     return DEFINED[variant], shape[0]
 
 
