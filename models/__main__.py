@@ -172,6 +172,11 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write model and optimiser to DIR after the windows, read them, and time both",
     )
+    add(
+        "--decompose",
+        action="store_true",
+        help="after the windows, train without loader and without exchange, and load without training: what bounds it?",
+    )
     _add_amounts(command)
     inject = command.add_argument_group("faults on purpose, to test what the measurement shows")
     inject.add_argument("--inject-stall-s", type=_seconds, metavar="X", help="the loader sleeps X seconds in each step")

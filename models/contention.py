@@ -14,8 +14,9 @@ import multiprocessing
 import os
 import platform
 import re
+import threading
 import time
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from models import cgroups
 from models.host import physical_cores, read_text
@@ -31,6 +32,7 @@ OTHERS_S = 0.3
 IDLE_SHARE = 0.25  # of the job's cores without a thread that computes, from which on it is a warning
 THROTTLED_SHARE = 0.02  # of a quota's periods, from which on it is a warning
 PRESSURES = ("cpu", "memory", "io")
+LOADER = "loader-"  # begins the names of threads that load data (models/data/thread_loader.py)
 
 
 class Counters(NamedTuple):
@@ -39,6 +41,7 @@ class Counters(NamedTuple):
     at_s: float
     used_s: Optional[float]  # processor time of this rank: its process and the loader's processes
     waited_s: Optional[float]  # for how long their threads could have run and waited for a core
+    waited_of_s: Dict[str, float]  # the same of each thread of this process that does not load data
     cores: FrozenSet[int]  # on which its threads may run
     busy_s: Dict[int, float]  # of each core of the node, whichever process used it
     stolen_s: Optional[float]  # of all cores, by the hypervisor for other machines
@@ -81,6 +84,7 @@ class ContentionWatch:
             "elapsed_s": after.at_s - before.at_s,
             "used_s": _difference(before.used_s, after.used_s),
             "waited_s": _difference(before.waited_s, after.waited_s),
+            "waited_most_s": max(_differences(before.waited_of_s, after.waited_of_s).values(), default=None),
             "threads": threads,
             "cores": [before.cores, after.cores],
             "physical_cores": physical_cores(after.cores, self._root),
@@ -110,6 +114,7 @@ def read_counters(root: str = "/", now: Callable[[], float] = time.monotonic) ->
         at_s=now(),
         used_s=_sum([_used_s(root, process) for process in processes]),
         waited_s=_sum([_waited_s(root, process) for process in processes]),
+        waited_of_s=_waits(root, os.getpid(), without=_loading_threads()),
         cores=_allowed_cores(root),
         busy_s=busy_s,
         stolen_s=stolen_s,
@@ -131,12 +136,22 @@ def _used_s(root: str, process: int) -> Optional[float]:
 
 def _waited_s(root: str, process: int) -> Optional[float]:
     """Return for how long the present threads of a process could have run and waited for a core."""
-    waits = []
+    waits = _waits(root, process)
+    return sum(waits.values()) if waits else None
+
+
+def _waits(root: str, process: int, without: Collection[str] = ()) -> Dict[str, float]:
+    """Return the same of each thread, by its number."""
+    waits = {}
     for thread in _threads(root, process):
         fields = read_text(root, f"proc/{process}/task/{thread}/schedstat").split()
-        if len(fields) == 3:
-            waits.append(int(fields[1]) / 1e9)
-    return sum(waits) if waits else None
+        if len(fields) == 3 and thread not in without:
+            waits[thread] = int(fields[1]) / 1e9
+    return waits
+
+
+def _loading_threads() -> List[str]:
+    return [str(thread.native_id) for thread in threading.enumerate() if thread.name.startswith(LOADER)]
 
 
 def _allowed_cores(root: str) -> FrozenSet[int]:

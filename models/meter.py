@@ -283,6 +283,7 @@ class Meter:
         self.data_samples = data_samples
         self.data_resident = data_resident
         self.watch = watch
+        self.device: str | None = None  # this rank's, as `cuda:1`; None where all ranks of a node share it
         self.of_vendor: dict[str, Any] = {}  # more keys of the summary, from the device's own software (docs/wire.md)
         self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
         # One entry for each batch since the last edge of a window, where the marks and losses of a device are read.
@@ -599,6 +600,20 @@ class Meter:
 
     # --- at the end
 
+    def windows_so_far(self) -> list[dict[str, Any]]:
+        """Return the windows of all ranks together, as hpcml_window has them. For use before finish, on every rank."""
+        return [_join(index, sides) for index, sides in enumerate(zip(*self.group.gather(self._closed)))]
+
+    @property
+    def place(self) -> str:
+        """Where this rank is: `rank 3 on n07, cuda:1`."""
+        return _place({"rank": self.group.rank, "host": platform.node(), "device": self.device})
+
+    @property
+    def batches_so_far(self) -> int:
+        """How many batches the loop has taken."""
+        return self._step * self.micro_batches // self.steps_per_batch
+
     def finish(
         self,
         parameters_identical: bool | None = None,
@@ -644,6 +659,7 @@ class Meter:
             "peak_memory_bytes": peak_memory_bytes,
             "parameters_identical": parameters_identical,
             "host": platform.node(),
+            "device": self.device,
             "used_up": self._used_up * self.steps_per_batch / self.micro_batches,
             "problems": [*self.wire.problems],
             "warnings": [*warnings, *self._write_steps()],
@@ -935,6 +951,7 @@ def _furthest(ranks: Sequence[dict[str, Any]], values: Sequence[float], name: st
     return {
         "rank": number,
         "host": ranks[number]["host"],
+        **({"device": ranks[number]["device"]} if ranks[number]["device"] else {}),
         name: values[number],
         f"others_{name}": (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2,
     }
@@ -988,15 +1005,20 @@ def _on_slowest(slowest: Mapping[str, Any] | None) -> Iterator[str]:
     if slowest and slowest["own_s"] > SLOWER * slowest["others_own_s"] > 0:
         times = slowest["own_s"] / slowest["others_own_s"]
         yield (
-            f"straggler: rank {slowest['rank']} on {slowest['host']} needs {times:.2f} times the others' time for its "
+            f"straggler: {_place(slowest)} needs {times:.2f} times the others' time for its "
             f"own work ({slowest['own_s']:.3g} s a step, theirs {slowest['others_own_s']:.3g} s): they wait for it"
         )
+
+
+def _place(rank: Mapping[str, Any]) -> str:
+    """Return where a rank is: `rank 3 on n07, cuda:1`."""
+    return f"rank {rank['rank']} on {rank['host']}" + (f", {rank['device']}" if rank.get("device") else "")
 
 
 def _on_longest_stall(longest: Mapping[str, Any] | None) -> Iterator[str]:
     if longest and longest["share"] > longest["others_share"] + LONGER:
         yield (
-            f"data late: rank {longest['rank']} on {longest['host']} waits for its data in {longest['share']:.0%} of "
+            f"data late: {_place(longest)} waits for its data in {longest['share']:.0%} of "
             f"the time, the others in {longest['others_share']:.0%}"
         )
 
@@ -1156,6 +1178,8 @@ def _meter_here(options: Mapping[str, Any]) -> Meter:
         defaults["group"] = TorchGroup(torch.distributed)
         backend = torch.distributed.get_backend()
     meter = Meter(**{**defaults, **options})
+    if isinstance(meter.clock, CudaClock):
+        meter.device = f"cuda:{torch.cuda.current_device()}"
     request_keys = ("mode", "warmup_steps", "windows", "steps_per_window")
     modules = {name: sys.modules[name] for name in ("torch", "numpy") if name in sys.modules}
     meter.start(

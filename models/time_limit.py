@@ -12,6 +12,8 @@ from models.ranks import Ranks
 from models.request import Request
 from models.training_setup import TrainingSetup
 
+MOST_PHASES = 6  # of --decompose (models/decompose.py)
+
 
 class TimeLimit:
     """Measures the warm-up and refuses the run if it would take too long. The slowest rank decides for all."""
@@ -40,18 +42,20 @@ class TimeLimit:
         step_s = (now_s - first_s) / (steps - first_steps)
         own_times = (now_s - self._setup.started_s, step_s)
         elapsed_s, step_s = (max(times) for times in zip(*self._ranks.gather(own_times)))
-        check_time(self._setup.request, elapsed_s, step_s, limit_s)
+        phases = MOST_PHASES if self._setup.options.decompose else 0
+        check_time(self._setup.request, elapsed_s, step_s, limit_s, phases)
 
 
-def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float) -> None:
+def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float, phases: int = 0) -> None:
     """Raise ImpossibleRequest if the windows do not end within the limit.
 
-    elapsed_s: since the start of the process, up to the end of the warm-up. step_s: of one optimiser step.
+    elapsed_s: since the start of the process, up to the end of the warm-up. step_s: of one optimiser step. phases: of
+    --decompose, each as long as a window.
     """
     steps = request.steps_per_window
     if request.window_s and step_s:
         steps = max(steps, min(MOST_STEPS, math.ceil(request.window_s / step_s)))
-    needed_s = elapsed_s + request.windows * steps * step_s
+    needed_s = elapsed_s + (request.windows + phases) * steps * step_s
     if needed_s > limit_s:
         raise ImpossibleRequest(
             f"this run needs about {needed_s:.0f} s and --time-limit-s is {limit_s:g}: start and warm-up took "

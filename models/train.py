@@ -20,7 +20,7 @@ from typing import Any, Dict, List
 
 import torch
 
-from models import checks, contention, fault_injection, node
+from models import checks, contention, decompose, fault_injection, node
 from models.abort import abort_all_ranks, abort_for_other_rank, abort_this_rank, attempt
 from models.errors import CommandError
 from models.meter import Meter, Solo, Wire
@@ -105,6 +105,9 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     counted = meter.watch.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
     others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
     setup.warnings.extend(others.warnings)
+    if setup.options.decompose:
+        # Last, since the phases train the model into what nothing can check.
+        decompose.write(step, setup, ranks, meter, counted, others.value)
     also.update(write_losses(losses, setup, ranks, meter))
     setup.warnings.extend(checks.skipped_samples(ranks, setup))
     return meter.finish(

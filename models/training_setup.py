@@ -163,7 +163,7 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
     peak_flops = setup.accelerator.peak_flops(request.dtype)
     if peak_flops is not None:
         peak_flops *= devices_of(setup)
-    return Meter(
+    meter = Meter(
         samples=lambda batch: int(batch[1].shape[0]),
         warmup_steps=request.warmup_steps,
         windows=request.windows,
@@ -183,6 +183,9 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
         data_resident=setup.resident,
         watch=ContentionWatch(),
     )
+    if setup.accelerator.device is not None and setup.accelerator.family == "cuda":
+        meter.device = str(setup.accelerator.device)
+    return meter
 
 
 def devices_of(setup: TrainingSetup) -> int:

@@ -58,6 +58,7 @@ class EagerStep:
         self.schedule = make_schedule(setup)
         self.micro_batches = request.accumulation_steps
         self.loss_scale = accelerator.loss_scale(request.dtype)
+        self.exchanges = True  # whether the ranks exchange their gradients; --decompose also trains without
         self.copy_delay_s = fault_injection.copy_delay_s(request, setup.world.rank)
 
     def batches(self) -> Iterable[Any]:
@@ -108,7 +109,7 @@ class EagerStep:
 
         A split model exchanges them in each: between two passes each rank would hold the gradients of all weights.
         """
-        if is_last or self.is_alone or self.setup.request.sharded:
+        if (is_last and self.exchanges) or self.is_alone or self.setup.request.sharded:
             return contextlib.nullcontext()
         without: ContextManager[None] = self.parallel.no_sync()
         return without

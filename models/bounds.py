@@ -1,0 +1,270 @@
+"""Says what bounds a training run, from its windows and from the short phases that --decompose adds (docs/bounds.md).
+
+Each millisecond of a step belongs to one part, so that the parts add up to the step. What is not the device's own
+computing is lost, and a cause is named only if it explains most of the loss. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+LITTLE = 0.15  # of a step: if less than this is lost, the device's own computing bounds the run
+EXPLAINED = 0.8  # of the loss: a cause that explains less is not named
+AGREES = 0.05  # of a step, by which phases and windows may differ
+QUOTA_PERIODS = 0.1  # of a quota's periods in which it was used up: a thread that waits, waits for the quota
+BUSY_WORKERS = 0.5  # of the loader's workers: with fewer at work it is not they that the loop waits for
+FASTER = 1.1  # times as fast: from this on it is worth while to ask for more workers or threads
+NEIGHBOUR_CORES = 0.25  # that others used, from which on they may be the cause (models/contention.py)
+MARGIN = 1.2  # more workers than the phases need, because computing takes cores, too
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The loader without computing, on the rank where it takes longest. Times are per step, in ms."""
+
+    workers: int
+    step_ms: float
+    processor: float  # share of the time in which a worker reads: it runs,
+    blocked: float  # it waits for storage, or for a lock,
+    queued: float  # it waits for a core
+    occupied: float  # share of the workers that read at a moment
+    processor_ms: float  # of all workers together
+    resident: Optional[float] = None  # share of the files' bytes that was in memory before; None: not known
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank's share of the evidence. Times are per step, in ms."""
+
+    place: str  # "rank 3 on n07, cuda:1"
+    alone_ms: Optional[float]  # computing on a batch that stays on the device, without the other ranks
+    core_wait: float  # share of the windows in which its busiest thread could have run and had no core
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What windows and phases have measured. Times are per step, in ms.
+
+    step_ms, wait_ms, copy_ms, busy_ms   of the windows: the whole step, and its parts at the pace of the slowest rank
+    computing_ms     on a batch that stays on the device, with the exchange of gradients
+    ranks            in the order of their numbers
+    loading          the loader alone; None: it could not be measured
+    again            the same samples once more, when they are in memory as far as the file system keeps them there
+    more             the loader alone with more workers
+    more_threads, more_threads_ms   computing in so many threads; None: there are no more cores
+    threads          in which each rank computes, where a processor computes
+    throttled        share of a CPU quota's periods in which it was used up
+    quota            in cores; None: there is none
+    neighbours       how many of the job's cores' time others used
+    elsewhere        and how many of the node's other cores, where that slows the job down
+    """
+
+    step_ms: float
+    wait_ms: float
+    copy_ms: float
+    busy_ms: float
+    computing_ms: float
+    ranks: Sequence[Rank]
+    loading: Optional[Loading] = None
+    again: Optional[Loading] = None
+    more: Optional[Loading] = None
+    threads: int = 1
+    more_threads: Optional[int] = None
+    more_threads_ms: Optional[float] = None
+    throttled: float = 0.0
+    quota: Optional[float] = None
+    neighbours: float = 0.0
+    elsewhere: float = 0.0
+
+
+def decomposition(evidence: Evidence) -> Dict[str, Any]:
+    """Return the value of `hpcml_decomposition` (docs/wire.md), without its phases."""
+    parts = parts_of(evidence)
+    step_ms = evidence.step_ms
+    lost = {name: ms for name, ms in parts.items() if name not in ("device", "other") and ms > 0}
+    lost_ms = math.fsum(lost.values())
+    largest = max(lost, key=lambda name: lost[name], default="unexplained")
+    bound: Optional[str] = None
+    explains = 0.0
+    if lost_ms < LITTLE * step_ms:
+        bound = "neighbours" if evidence.elsewhere else "device"
+        explains = parts["device"] / step_ms
+    elif largest != "unexplained" and lost[largest] >= EXPLAINED * lost_ms:
+        bound = largest
+        explains = lost[largest] / lost_ms
+    gap = (evidence.computing_ms - evidence.busy_ms) / step_ms
+    return {
+        "bound": bound,
+        "explains": explains if bound else None,
+        "step_ms": step_ms,
+        "parts_ms": parts,
+        "gap": gap,
+        "text": _sentence(bound, explains, lost, lost_ms, evidence) + _on_gap(gap, parts, evidence),
+        "next": _next(bound, evidence),
+    }
+
+
+def parts_of(evidence: Evidence) -> Dict[str, float]:
+    """Return where each ms of a step goes. They add up to the step."""
+    slowest = slowest_rank(evidence)
+    rank = evidence.ranks[slowest]
+    own = _own_work(evidence)
+    # Computing by itself cannot take longer than beside everything else: then the phases say how it is divided.
+    scale = min(1.0, evidence.busy_ms / evidence.computing_ms)
+    computing_ms = scale * evidence.computing_ms
+    parts = dict.fromkeys(
+        ("device", "threads", "slow rank", "communication", "quota", "neighbours", "copy", "storage", "decoding"), 0.0
+    )
+
+    # Computing: a rank's own work, what it waits for a core in it, and the exchange with the others.
+    waits = _waits_for_core(evidence)
+    core_wait_ms = min(rank.core_wait * evidence.step_ms, computing_ms) if waits else 0.0
+    if waits:
+        parts[waits] = core_wait_ms
+    others = sorted(ms for number, ms in enumerate(own) if number != slowest)
+    if others:
+        parts["slow rank"] = scale * max(0.0, own[slowest] - others[(len(others) - 1) // 2])
+    if rank.alone_ms is not None and len(evidence.ranks) > 1:
+        parts["communication"] = scale * max(0.0, evidence.computing_ms - rank.alone_ms)
+    device_ms = max(0.0, computing_ms - core_wait_ms - parts["slow rank"] - parts["communication"])
+    if evidence.more_threads_ms is not None:
+        parts["threads"] = device_ms * max(0.0, 1 - evidence.more_threads_ms / evidence.computing_ms)
+    parts["device"] = device_ms - parts["threads"]
+
+    # The input: the loader's own time bounds how much of the wait it can explain.
+    parts["copy"] = evidence.copy_ms
+    loading = evidence.loading
+    explained_ms = 0.0
+    if loading is not None and loading.occupied >= BUSY_WORKERS:
+        explained_ms = min(evidence.wait_ms, loading.step_ms)
+        parts["storage"] = explained_ms * loading.blocked
+        parts["decoding"] = explained_ms - parts["storage"]
+
+    # What computing takes longer beside the loader, or beside others, than by itself.
+    beside_ms = evidence.busy_ms - computing_ms
+    if waits:
+        parts[waits] += beside_ms
+    elif loading is not None and 2 * loading.processor_ms >= beside_ms:
+        parts["decoding"] += beside_ms
+    parts["other"] = max(0.0, evidence.step_ms - evidence.wait_ms - evidence.copy_ms - evidence.busy_ms)
+    parts["unexplained"] = max(0.0, evidence.step_ms - math.fsum(parts.values()))
+    return parts
+
+
+def slowest_rank(evidence: Evidence) -> int:
+    """Return the number of the rank whose own work takes longest."""
+    own = _own_work(evidence)
+    return max(range(len(own)), key=own.__getitem__)
+
+
+def _own_work(evidence: Evidence) -> List[float]:
+    """Return each rank's own work, without what it waits for a core. Equal if the ranks were not measured alone."""
+    waits = _waits_for_core(evidence) is not None
+    return [
+        (rank.alone_ms or evidence.computing_ms) - (rank.core_wait * evidence.step_ms if waits else 0.0)
+        for rank in evidence.ranks
+    ]
+
+
+def _waits_for_core(evidence: Evidence) -> Optional[str]:
+    """Return why threads wait for a core: the quota, or neighbours. None: it is the job's own loader, or nothing."""
+    if evidence.quota is not None and evidence.throttled >= QUOTA_PERIODS:
+        return "quota"
+    return "neighbours" if evidence.neighbours else None
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _sentence(bound: Optional[str], explains: float, lost: Dict[str, float], lost_ms: float, evidence: Evidence) -> str:
+    step = f"a step takes {_ms(evidence.step_ms)}"
+    if bound == "device":
+        return f"bound by the device: {step}, {explains:.0%} of it its own computing{_loader_alone(evidence)}"
+    if bound == "neighbours" and lost_ms < LITTLE * evidence.step_ms:
+        return (
+            f"bound by the device beside neighbours: {step}, {explains:.0%} of it computing, while others used "
+            f"{evidence.elsewhere:.1f} of the node's other cores, which share its memory and clock; how much that "
+            "takes cannot be told here"
+        )
+    if bound is None:
+        largest = sorted(lost, key=lambda name: -lost[name])[:2]
+        shares = " and ".join(f"{name} {lost[name] / lost_ms:.0%}" for name in largest)
+        return f"what bounds it is not known: {step}, of the {_ms(lost_ms)} that are not computing {shares}"
+    return f"bound by {_named(bound, evidence)}: {step}, and this explains {explains:.0%} of the {_ms(lost_ms)} lost"
+
+
+def _named(bound: str, evidence: Evidence) -> str:
+    loading = evidence.loading
+    if bound == "storage" and loading is not None:
+        text = f"storage (the loader alone: {_ms(loading.step_ms)} a step, {_workers(loading)} waiting for it in "
+        text += f"{loading.blocked:.0%} of their time"
+        if evidence.again is not None:
+            text += f"; the same samples again: {_ms(evidence.again.step_ms)}"
+        return text + ")"
+    if bound == "decoding" and loading is not None:
+        return f"decoding on {_workers(loading)} (the loader alone: {_ms(loading.step_ms)} a step)"
+    rank = evidence.ranks[slowest_rank(evidence)]
+    if bound == "slow rank":
+        own = sorted(_own_work(evidence))
+        return f"a slow rank: {rank.place} needs {own[-1] / own[(len(own) - 1) // 2]:.2f} times the others' own work"
+    names = {
+        "copy": f"copies to the device ({_ms(evidence.copy_ms)} a step)",
+        "communication": "communication between the ranks (without it a step of "
+        f"{_ms(evidence.computing_ms)} takes {_ms(rank.alone_ms or 0.0)})",
+        "threads": f"{evidence.threads} thread(s): in {evidence.more_threads} a step of {_ms(evidence.computing_ms)} "
+        f"takes {_ms(evidence.more_threads_ms or 0.0)}",
+        "quota": f"a CPU quota of {evidence.quota or 0.0:.2g} core(s), used up in {evidence.throttled:.0%} of its "
+        "periods",
+        "neighbours": f"neighbours, who used {evidence.neighbours:.1f} of the job's cores",
+    }
+    return names[bound]
+
+
+def _loader_alone(evidence: Evidence) -> str:
+    if evidence.loading is None:
+        return ""
+    return f"; the loader alone gives {evidence.step_ms / evidence.loading.step_ms:.2g} times as many samples"
+
+
+def _workers(loading: Loading) -> str:
+    return f"{loading.workers} worker{'' if loading.workers == 1 else 's'}"
+
+
+def _on_gap(gap: float, parts: Dict[str, float], evidence: Evidence) -> str:
+    """Say it if phases and windows do not agree on how long computing takes, and nothing explains it."""
+    is_explained = gap < 0 and parts["unexplained"] <= AGREES * evidence.step_ms
+    if abs(gap) <= AGREES or is_explained:
+        return ""
+    word = "slower" if gap > 0 else "faster"
+    return f"; computing by itself was {abs(gap):.0%} of a step {word} than in the windows, and why is not known"
+
+
+def _next(bound: Optional[str], evidence: Evidence) -> str:
+    """Return what to do next; "" where nothing is known that would help."""
+    loading, more = evidence.loading, evidence.more
+    if bound in ("storage", "decoding") and loading is not None:
+        if more is not None and more.step_ms * FASTER < loading.step_ms:
+            times = f"{loading.step_ms / more.step_ms:.1f} times as fast here"
+            return f"--workers {more.workers} (in a platform's file: workers: {more.workers}): it reads {times}"
+        tried = f"; {more.workers} workers were no faster" if more is not None else ""
+        if bound == "decoding":
+            return f"more cores for each rank, or a format that is cheaper to decode{tried}"
+        if evidence.again is not None and evidence.again.step_ms * FASTER < loading.step_ms:
+            return f"--cache warm, where the set fits into memory, or a copy on a faster file system{tried}"
+        return f"pytest catalogue/test_fio.py: what does this file system give?{tried}"
+    advice = {
+        "copy": "pytest catalogue/test_nvbandwidth.py: what does the link to the device give?",
+        "communication": "a larger --local-batch-size, or pytest catalogue/test_nccl.py (CPUs: test_gloo.py): what does "
+        "the network give?",
+        "slow rank": "pytest --each-node=idle: is that node slow in other tests, too?",
+        "threads": f"OMP_NUM_THREADS={evidence.more_threads} (in a platform's file: threads_per_rank)",
+        "quota": "a higher CPU limit for the job (in a platform's file: cpus)",
+        "neighbours": "the same run where nobody else runs, as with Slurm's --exclusive",
+    }
+    return advice.get(bound or "", "")
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
