@@ -115,6 +115,14 @@ class Options:
         kept=True,
         metavar="COMMIT",
     )
+    decompose: bool = option(
+        "--decompose",
+        "after its windows, each training also runs without its loader and without its network, and loads without "
+        "training: what bounds it? (CPUs and GPUs)",
+        read=bool,
+        kept=True,
+        action="store_true",
+    )
     try_unsupported: bool = option(
         "--try-unsupported",
         "run the tests that the file of a named platform says cannot run (`unsupported:`, `cannot_run:`), to see "

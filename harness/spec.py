@@ -68,6 +68,8 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         launcher = own_launcher(job_request, f"{item.nodeid}: @pytest.mark.workload")
     else:
         arguments, request, data_dir = our_benchmark(job_request, benchmark)
+        if item.config.getoption("decompose"):
+            arguments.append("--decompose")
         launcher = choose_launcher(platform.launcher, spec.ranks)
     manifest: dict[str, Any] = {}
     if backend_of(platform).takes_manifests:

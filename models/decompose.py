@@ -277,7 +277,7 @@ class TimedData:
         self._totals = context.Array("d", 3)  # seconds: in all, of the processor, waiting for a core
 
     def totals(self) -> List[float]:
-        return list(self._totals)
+        return [self._totals[place] for place in range(3)]
 
     def fill(self, index: int, x: Any, y: Any) -> None:
         with self._timed():

@@ -1178,7 +1178,7 @@ def _meter_here(options: Mapping[str, Any]) -> Meter:
         defaults["group"] = TorchGroup(torch.distributed)
         backend = torch.distributed.get_backend()
     meter = Meter(**{**defaults, **options})
-    if isinstance(meter.clock, CudaClock):
+    if torch is not None and isinstance(meter.clock, CudaClock):
         meter.device = f"cuda:{torch.cuda.current_device()}"
     request_keys = ("mode", "warmup_steps", "windows", "steps_per_window")
     modules = {name: sys.modules[name] for name in ("torch", "numpy") if name in sys.modules}

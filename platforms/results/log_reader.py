@@ -42,6 +42,7 @@ class LogReader:
         self._start: Mapping[str, object] = {}
         self._windows: dict[int, Mapping[str, object]] = {}
         self._summary: Mapping[str, object] = {}
+        self._decomposition: Mapping[str, object] = {}
         self._end: Mapping[str, object] | None = None
         self._end_seq = 0
         self._reported: dict[str, dict[str, set[int]]] = {}  # gate -> text -> ranks, from the job's own gates
@@ -52,6 +53,7 @@ class LogReader:
             "hpcml_start": self._on_start,
             "hpcml_progress": self._on_progress,
             "hpcml_window": self._on_window,
+            "hpcml_decomposition": self._on_decomposition,
             "hpcml_summary": self._on_summary,
             "hpcml_end": self._on_end,
         }
@@ -151,7 +153,7 @@ class LogReader:
             benchmark=_text(self._start.get("benchmark")),
             windows=windows,
             start=dict(self._start),
-            summary=dict(self._summary),
+            summary={**self._summary, **({"decomposition": self._decomposition} if self._decomposition else {})},
             said=self._said,
             nodes=self._nodes(),
         )
@@ -278,6 +280,7 @@ class LogReader:
         if self._starts > 1:  # forget what an earlier run has written to this log
             self._windows = {}
             self._summary = {}
+            self._decomposition = {}
             self._end = None
         self._start = value
 
@@ -297,6 +300,9 @@ class LogReader:
         if self._summary:
             self._count_irregular("summaries too many")
         self._summary = value
+
+    def _on_decomposition(self, event: Event, value: Mapping[str, object]) -> None:
+        self._decomposition = value
 
     def _on_end(self, event: Event, value: Mapping[str, object]) -> None:
         self._end = value

@@ -106,7 +106,7 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     runs = [row.run for row in rows]
     units = " or ".join(dict.fromkeys(run.throughput_unit.name for run in runs))
     title = f"{name}: throughputs in {units} over all devices, spread within the job"
-    notes = [*bounds(runs), *shares_of_peak(runs), *token_notes(runs), *unknown_load(runs), *warnings.notes]
+    notes = [*bounds(runs), *bounds_found(rows), *shares_of_peak(runs), *token_notes(runs), *unknown_load(runs), *warnings.notes]
     return _table(title, headings, texts, notes)
 
 
@@ -199,6 +199,18 @@ def bounds(runs: Sequence[Run]) -> list[str]:
     else:
         bound = f"compute, {by_data} of {len(waiting)} rows by data"
     return [f"bound by {bound}: {_range(computing)} of the time was computing, {_range(waiting)} waiting for data"]
+
+
+def bounds_found(rows: Sequence[Row]) -> list[str]:
+    """What bounds each run that has been decomposed, and what to try next (docs/bounds.md)."""
+    lines = []
+    for row in rows:
+        found = gates.part(row.run.summary, "decomposition")
+        if found.get("text"):
+            of_run = f"{workload(row.run)} on {row.run.platform}, {cells.devices(row.run)}: " if len(rows) > 1 else ""
+            following = f". Try: {found['next']}" if found.get("next") else ""
+            lines.append(f"{of_run}{found['text']}{following}")
+    return lines
 
 
 def _range(shares: Sequence[float]) -> str:
