@@ -50,6 +50,7 @@ class Evidence:
     step_ms, wait_ms, copy_ms, busy_ms   of the windows: the whole step, and its parts at the pace of the slowest rank
     computing_ms     on a batch that stays on the device, with the exchange of gradients
     ranks            in the order of their numbers
+    exchange_ms      of gradients, as the ranks mark it in the windows; None: they do not
     loading          the loader alone; None: it could not be measured
     again            the same samples once more, when they are in memory as far as the file system keeps them there
     more             the loader alone with more workers
@@ -67,6 +68,7 @@ class Evidence:
     busy_ms: float
     computing_ms: float
     ranks: Sequence[Rank]
+    exchange_ms: Optional[float] = None
     loading: Optional[Loading] = None
     again: Optional[Loading] = None
     more: Optional[Loading] = None
@@ -90,7 +92,7 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
     explains = 0.0
     if lost_ms < LITTLE * step_ms:
         bound = "neighbours" if evidence.elsewhere else "device"
-        explains = parts["device"] / step_ms
+        explains = min(1.0, parts["device"] / step_ms)
     elif largest != "unexplained" and lost[largest] >= EXPLAINED * lost_ms:
         bound = largest
         explains = lost[largest] / lost_ms
@@ -101,7 +103,7 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
         "step_ms": step_ms,
         "parts_ms": parts,
         "gap": gap,
-        "text": _sentence(bound, explains, lost, lost_ms, evidence) + _on_gap(gap, parts, evidence),
+        "text": _sentence(bound, explains, lost, lost_ms, evidence) + _disagreements(gap, parts, evidence),
         "next": _next(bound, evidence),
     }
 
@@ -181,7 +183,10 @@ def _waits_for_core(evidence: Evidence) -> Optional[str]:
 def _sentence(bound: Optional[str], explains: float, lost: Dict[str, float], lost_ms: float, evidence: Evidence) -> str:
     step = f"a step takes {_ms(evidence.step_ms)}"
     if bound == "device":
-        return f"bound by the device: {step}, {explains:.0%} of it its own computing{_loader_alone(evidence)}"
+        work = "its own computing"
+        if len(evidence.ranks) > 1 and evidence.ranks[0].alone_ms is None:
+            work = "computing and communication together, since each rank has a part of the model"
+        return f"bound by the device: {step}, {explains:.0%} of it {work}{_loader_alone(evidence)}"
     if bound == "neighbours" and lost_ms < LITTLE * evidence.step_ms:
         return (
             f"bound by the device beside neighbours: {step}, {explains:.0%} of it computing, while others used "
@@ -190,21 +195,21 @@ def _sentence(bound: Optional[str], explains: float, lost: Dict[str, float], los
         )
     if bound is None:
         largest = sorted(lost, key=lambda name: -lost[name])[:2]
-        shares = " and ".join(f"{name} {lost[name] / lost_ms:.0%}" for name in largest)
-        return f"what bounds it is not known: {step}, of the {_ms(lost_ms)} that are not computing {shares}"
+        shares = ", ".join(f"{name} {lost[name] / lost_ms:.0%}" for name in largest)
+        return f"{step}, and no cause explains {EXPLAINED:.0%} of the {_ms(lost_ms)} lost: {shares}"
     return f"bound by {_named(bound, evidence)}: {step}, and this explains {explains:.0%} of the {_ms(lost_ms)} lost"
 
 
 def _named(bound: str, evidence: Evidence) -> str:
     loading = evidence.loading
     if bound == "storage" and loading is not None:
-        text = f"storage (the loader alone: {_ms(loading.step_ms)} a step, {_workers(loading)} waiting for it in "
+        text = f"storage (the loader alone: {_ms(loading.step_ms)} a step, {_counted(loading.workers, 'worker')} waiting for it in "
         text += f"{loading.blocked:.0%} of their time"
         if evidence.again is not None:
             text += f"; the same samples again: {_ms(evidence.again.step_ms)}"
         return text + ")"
     if bound == "decoding" and loading is not None:
-        return f"decoding on {_workers(loading)} (the loader alone: {_ms(loading.step_ms)} a step)"
+        return f"decoding on {_counted(loading.workers, 'worker')} (the loader alone: {_ms(loading.step_ms)} a step)"
     rank = evidence.ranks[slowest_rank(evidence)]
     if bound == "slow rank":
         own = sorted(_own_work(evidence))
@@ -213,8 +218,8 @@ def _named(bound: str, evidence: Evidence) -> str:
         "copy": f"copies to the device ({_ms(evidence.copy_ms)} a step)",
         "communication": "communication between the ranks (without it a step of "
         f"{_ms(evidence.computing_ms)} takes {_ms(rank.alone_ms or 0.0)})",
-        "threads": f"{evidence.threads} thread(s): in {evidence.more_threads} a step of {_ms(evidence.computing_ms)} "
-        f"takes {_ms(evidence.more_threads_ms or 0.0)}",
+        "threads": f"{_counted(evidence.threads, 'thread')}: in {evidence.more_threads} a step of "
+        f"{_ms(evidence.computing_ms)} takes {_ms(evidence.more_threads_ms or 0.0)}",
         "quota": f"a CPU quota of {evidence.quota or 0.0:.2g} core(s), used up in {evidence.throttled:.0%} of its "
         "periods",
         "neighbours": f"neighbours, who used {evidence.neighbours:.1f} of the job's cores",
@@ -228,17 +233,22 @@ def _loader_alone(evidence: Evidence) -> str:
     return f"; the loader alone gives {evidence.step_ms / evidence.loading.step_ms:.2g} times as many samples"
 
 
-def _workers(loading: Loading) -> str:
-    return f"{loading.workers} worker{'' if loading.workers == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _on_gap(gap: float, parts: Dict[str, float], evidence: Evidence) -> str:
-    """Say it if phases and windows do not agree on how long computing takes, and nothing explains it."""
+def _disagreements(gap: float, parts: Dict[str, float], evidence: Evidence) -> str:
+    """Say it if phases and windows do not agree to AGREES of a step, and nothing explains it."""
+    said = ""
     is_explained = gap < 0 and parts["unexplained"] <= AGREES * evidence.step_ms
-    if abs(gap) <= AGREES or is_explained:
-        return ""
-    word = "slower" if gap > 0 else "faster"
-    return f"; computing by itself was {abs(gap):.0%} of a step {word} than in the windows, and why is not known"
+    if abs(gap) > AGREES and not is_explained:
+        word = "slower" if gap > 0 else "faster"
+        said += f"; computing by itself was {abs(gap):.0%} of a step {word} than in the windows, and why is not known"
+    marked_ms = evidence.exchange_ms
+    if marked_ms is not None and abs(marked_ms - parts["communication"]) > AGREES * evidence.step_ms:
+        said += f"; by the ranks' own marks they exchange gradients for {_ms(marked_ms)} of it, and without the "
+        said += f"exchange {_ms(parts['communication'])} are saved"
+    return said
 
 
 def _next(bound: Optional[str], evidence: Evidence) -> str:
@@ -256,8 +266,8 @@ def _next(bound: Optional[str], evidence: Evidence) -> str:
         return f"pytest catalogue/test_fio.py: what does this file system give?{tried}"
     advice = {
         "copy": "pytest catalogue/test_nvbandwidth.py: what does the link to the device give?",
-        "communication": "a larger --local-batch-size, or pytest catalogue/test_nccl.py (CPUs: test_gloo.py): what does "
-        "the network give?",
+        "communication": "a larger --local-batch-size, or pytest catalogue/test_nccl.py (CPUs: test_gloo.py): what "
+        "does the network give?",
         "slow rank": "pytest --each-node=idle: is that node slow in other tests, too?",
         "threads": f"OMP_NUM_THREADS={evidence.more_threads} (in a platform's file: threads_per_rank)",
         "quota": "a higher CPU limit for the job (in a platform's file: cpus)",

@@ -600,9 +600,14 @@ class Meter:
 
     # --- at the end
 
-    def windows_so_far(self) -> list[dict[str, Any]]:
-        """Return the windows of all ranks together, as hpcml_window has them. For use before finish, on every rank."""
-        return [_join(index, sides) for index, sides in enumerate(zip(*self.group.gather(self._closed)))]
+    def so_far(self) -> tuple[list[dict[str, Any]], float | None]:
+        """Return the windows of all ranks together, as hpcml_window has them, and the summary's `exchange_share`.
+
+        For use before `finish`, on every rank.
+        """
+        ranks = self.group.gather({"windows": self._closed})
+        windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
+        return windows, _exchange_share(ranks)
 
     @property
     def place(self) -> str:
