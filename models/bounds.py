@@ -1,4 +1,4 @@
-"""Says what bounds a training run, from its windows and from the short phases that --decompose adds (docs/bounds.md).
+"""Says what bounds a training run, from its windows and from the short phases that --decompose adds (docs/measuring.md).
 
 Each millisecond of a step belongs to one part, so that the parts add up to the step. What is not the device's own
 computing is lost, and a cause is named only if it explains most of the loss. Nothing is measured here.

@@ -1,4 +1,4 @@
-"""--decompose: short phases after the windows, in the same job, that show what bounds the run (docs/bounds.md).
+"""--decompose: short phases after the windows, in the same job, that show what bounds the run (docs/measuring.md).
 
 Each phase leaves out a part of the training: the loader, the exchange of gradients, or all computing. What the windows
 lose by it is what that part costs. The model is of no use afterwards, so this comes last.
@@ -290,12 +290,14 @@ class TimedData:
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
-        begin = (time.perf_counter(), time.thread_time(), _queued_s())
+        begin_s, begin_processor_s, begin_queued_s = time.perf_counter(), time.thread_time(), _queued_s()
         yield
-        end = (time.perf_counter(), time.thread_time(), _queued_s())
+        queued_s = _queued_s() - begin_queued_s  # the inner ones first, so that they add up to no more than the whole
+        processor_s = time.thread_time() - begin_processor_s
+        seconds = (time.perf_counter() - begin_s, processor_s, queued_s)
         with self._totals.get_lock():
             for place in range(3):
-                self._totals[place] += end[place] - begin[place]
+                self._totals[place] += seconds[place]
 
 
 def _queued_s() -> float:

@@ -97,8 +97,6 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         )
     if options.checkpoint and accelerator.accumulates:
         raise ImpossibleRequest(f"--checkpoint is for CPUs and GPUs, not for {accelerator.family}; leave it out")
-    if options.decompose and accelerator.accumulates:
-        raise ImpossibleRequest(f"--decompose is for CPUs and GPUs, not for {accelerator.family}; leave it out")
     if options.no_augment and not benchmark.AUGMENTS:
         raise ImpossibleRequest(f"{options.benchmark} augments nothing; leave out --no-augment")
     wish = configuration.dtype_of(accelerator.family) if options.dtype == "auto" else options.dtype

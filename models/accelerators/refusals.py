@@ -45,5 +45,6 @@ def of_any_program(options: argparse.Namespace, dtypes: Tuple[str, ...]) -> List
         ),
         Refusal(options.channels_last == "on", "--channels-last on", "its compiler chooses memory formats"),
         Refusal(options.compile, "--compile", "that is torch.compile, and its own compiler always runs"),
+        Refusal(options.decompose, "--decompose", "its own program loads and exchanges in each step"),
         Refusal(options.inject_copy_s is not None, "--inject-copy-s", "its own program copies the batches"),
     ]

@@ -203,7 +203,7 @@ def bounds(runs: Sequence[Run]) -> list[str]:
 
 
 def bounds_found(rows: Sequence[Row]) -> list[str]:
-    """What bounds each run that has been decomposed, and what to try next (docs/bounds.md)."""
+    """What bounds each run that has been decomposed, and what to try next (docs/measuring.md)."""
     lines = []
     for row in rows:
         found = gates.part(row.run.summary, "decomposition")

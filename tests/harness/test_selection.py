@@ -69,6 +69,13 @@ def test_own_parameters_follow_and_override_options(project):
     assert "--size full" not in shown
 
 
+@pytest.mark.slow
+def test_decompose_reaches_the_command_of_our_own_benchmarks(project):
+    project.write("test_own.py", BENCHMARK)
+    shown = project.pytest("--dry-run", "--decompose").stdout.str()
+    assert " --decompose" in shown
+
+
 def test_a_mistyped_mark_is_an_error(project):
     project.job_test()
     project.platform("l40s")

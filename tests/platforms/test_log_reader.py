@@ -107,6 +107,15 @@ def test_a_good_log_gives_everything() -> None:
     assert run.effective_throughput == pytest.approx(8)
 
 
+def test_what_bounds_a_run_stands_in_its_summary() -> None:
+    found = {"bound": "storage", "parts_ms": {"storage": 80.0}}
+    lines = good()
+    lines.insert(-1, ("hpcml_decomposition", found))
+    run = parse(log(lines), SPEC)
+    assert run.problems == ()
+    assert run.summary == {**SUMMARY, "decomposition": found}
+
+
 def test_a_line_as_written_in_the_documentation() -> None:
     text = (
         'foreign text :::MLLOG {"namespace": "hpcml", "time_ms": 1795217674000, "event_type": "POINT_IN_TIME", '

@@ -9,6 +9,7 @@ import pytest
 from platforms.job import Metric, Run, Window
 from reporting.gate.verdict import Kind, Verdict
 from reporting.tables.grouped import bounds, shares_of_peak, tables_of
+from reporting.tables.row import devices
 from reporting.tables.markdown import markdown
 from reporting.tables.row import Row
 from reporting.tables.text import text
@@ -94,6 +95,15 @@ def test_copies_of_the_model_that_have_several_devices_are_named(world: dict[str
 )
 def test_what_bounds_it(stalls: list[float], said: str) -> None:
     assert bounds([run("cosmoflow", stall) for stall in stalls]) == [said]
+
+
+def test_what_was_found_to_bound_a_run_stands_below_with_what_to_try() -> None:
+    found = {"text": "bound by storage: a step takes 90 ms", "next": "--cache warm"}
+    one = run("cosmoflow", 0.5)
+    one = replace(one, summary={**one.summary, "decomposition": found})
+    said = "bound by storage: a step takes 90 ms. Try: --cache warm"
+    assert said in tables([one])
+    assert f"cosmoflow on {one.platform}, {devices(one)}: {said}" in tables([one, run("cosmoflow", 0.1)])
 
 
 def test_how_near_computing_comes_to_matrix_products() -> None:
