@@ -1,4 +1,4 @@
-"""Says what bounds a training run, from its windows and from the short phases that --decompose adds (docs/measuring.md).
+"""Says what bounds a training run, from its windows and the phases that --decompose adds (docs/measuring.md).
 
 Each millisecond of a step belongs to one part, so that the parts add up to the step. What is not the device's own
 computing is lost, and a cause is named only if it explains most of the loss. Nothing is measured here.
@@ -203,7 +203,8 @@ def _sentence(bound: Optional[str], explains: float, lost: Dict[str, float], los
 def _named(bound: str, evidence: Evidence) -> str:
     loading = evidence.loading
     if bound == "storage" and loading is not None:
-        text = f"storage (the loader alone: {_ms(loading.step_ms)} a step, {_counted(loading.workers, 'worker')} waiting for it in "
+        workers = _counted(loading.workers, "worker")
+        text = f"storage (the loader alone: {_ms(loading.step_ms)} a step, {workers} waiting for it in "
         text += f"{loading.blocked:.0%} of their time"
         if evidence.again is not None:
             text += f"; the same samples again: {_ms(evidence.again.step_ms)}"

@@ -9,9 +9,8 @@ import pytest
 from platforms.job import Metric, Run, Window
 from reporting.gate.verdict import Kind, Verdict
 from reporting.tables.grouped import bounds, shares_of_peak, tables_of
-from reporting.tables.row import devices
 from reporting.tables.markdown import markdown
-from reporting.tables.row import Row
+from reporting.tables.row import Row, devices
 from reporting.tables.text import text
 
 
