@@ -124,7 +124,9 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
     waits = _waits_for_core(evidence)
     core_wait_ms = min(rank.core_wait * evidence.step_ms, computing_ms) if waits else 0.0
     if waits:
-        parts[waits] = core_wait_ms
+        own_share = _share_of_own_loader(evidence) if waits == "neighbours" else 0.0
+        parts["decoding"] = own_share * core_wait_ms
+        parts[waits] = core_wait_ms - parts["decoding"]
     others = sorted(ms for number, ms in enumerate(own) if number != slowest)
     if others:
         parts["slow rank"] = scale * max(0.0, own[slowest] - others[(len(others) - 1) // 2])
@@ -142,7 +144,7 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
     if loading is not None and loading.occupied >= BUSY_WORKERS:
         explained_ms = min(evidence.wait_ms, loading.step_ms)
         parts["storage"] = explained_ms * loading.blocked
-        parts["decoding"] = explained_ms - parts["storage"]
+        parts["decoding"] += explained_ms - parts["storage"]
 
     # What computing takes longer beside the loader, or beside others, than by itself.
     beside_ms = evidence.busy_ms - computing_ms
@@ -168,6 +170,14 @@ def _own_work(evidence: Evidence) -> List[float]:
         (rank.alone_ms or evidence.computing_ms) - (rank.core_wait * evidence.step_ms if waits else 0.0)
         for rank in evidence.ranks
     ]
+
+
+def _share_of_own_loader(evidence: Evidence) -> float:
+    """Return for what share of the time in which threads wait for a core the job's own loader has it."""
+    if evidence.loading is None:
+        return 0.0
+    cores = evidence.loading.processor_ms / evidence.step_ms
+    return cores / (cores + evidence.neighbours)
 
 
 def _waits_for_core(evidence: Evidence) -> Optional[str]:

@@ -176,7 +176,7 @@ class Phases:
         """Train on one batch again and again. Return each rank's ms per step, in the order of the ranks."""
         if self._batch is None:
             with contextlib.closing(iter(self.step.batches())) as batches:  # type: ignore[type-var]
-                self._batch = next(batches)
+                self._batch = self._accelerator.to_device(next(batches))
         self.step.exchanges = exchanges
         threads_before = torch.get_num_threads()
         torch.set_num_threads(threads or threads_before)
