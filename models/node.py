@@ -54,14 +54,16 @@ def main(command: Sequence[str]) -> int:
     before = facts_before(command)
     for part, facts in before.items():
         _write(wire, part, facts, file=WRITER)
-    counters = _tried(node_network.counters) or {}
-    watch = contention.ContentionWatch()
+    watch = NodeWatch(of_node=True)
     _tried(watch.begin)
     began = time.monotonic()
     status = _run(command)
     _tried(watch.end)
     elapsed_s = time.monotonic() - began
-    for part, facts in facts_after(watch, elapsed_s, counters, on_cpu="devices" not in before).items():
+    for part, facts in {
+        **facts_after(watch, elapsed_s, on_cpu="devices" not in before),
+        **_facts(watch.network_parts()),
+    }.items():
         _write(wire, part, facts, file=WRITER)
     if status < 0:
         _end_by(-status)
@@ -85,6 +87,36 @@ def write_facts(wire: Wire, data_dir: str) -> None:
     """Write what this node is among the lines of a rank that trains; of its devices and work hpcml_start says more."""
     for part, facts in _facts(_parts_of_node(lambda: {"work": os.getcwd(), "data": data_dir})).items():
         _write(wire, part, facts)
+
+
+class NodeWatch(contention.ContentionWatch):
+    """Reads the counters of the network cards, too. of_node: this rank does it, as one rank of each node must."""
+
+    def __init__(self, of_node: bool) -> None:
+        super().__init__()
+        self._read = node_network.counters if of_node else dict
+        self._cards: List[Dict[str, int]] = [{}, {}]  # before and after
+
+    def begin(self) -> None:
+        self._cards[0] = _tried(self._read) or {}
+        super().begin()
+
+    def end(self) -> None:
+        super().end()
+        self._cards[1] = _tried(self._read) or {}
+
+    def write_network(self, wire: Wire) -> None:
+        """Write what the cards counted around the windows."""
+        for part, facts in _facts(self.network_parts()).items():
+            _write(wire, part, facts)
+
+    def network_parts(self) -> Dict[str, Callable[[], Any]]:
+        before, after = self._cards
+        if not before or not after or self._before is None or self._after is None:
+            return {}
+        look = {"elapsed_s": round(self._after.at_s - self._before.at_s, 3), "counters": len(before.keys() & after)}
+        counts = [f"{name} {after[name] - count}" for name, count in before.items() if after.get(name, 0) > count]
+        return {"network_counted": lambda: look, "network_after": lambda: counts}
 
 
 def _write(wire: Wire, part: str, facts: Facts, **metadata: str) -> None:
@@ -262,13 +294,8 @@ def _known(facts: Mapping[str, Any]) -> Facts:
     return {name: value for name, value in facts.items() if value not in (None, "", {}, [])}
 
 
-def facts_after(
-    watch: contention.ContentionWatch, elapsed_s: float, counters: Mapping[str, int], on_cpu: bool
-) -> Dict[str, Facts]:
-    """What happened on this node while the command ran, in parts.
-
-    counters: of its network cards, before. on_cpu: the processor computes.
-    """
+def facts_after(watch: contention.ContentionWatch, elapsed_s: float, on_cpu: bool) -> Dict[str, Facts]:
+    """What happened on this node while the command ran, in parts. on_cpu: the processor computes."""
 
     def others() -> Facts:
         found: Facts = {"elapsed_s": round(elapsed_s, 3)}
@@ -282,13 +309,7 @@ def facts_after(
             found["warnings"] = [text for text in joined.warnings if not text.startswith(OF_THREADS)]
         return _known(found)
 
-    def counts() -> List[str]:
-        now = node_network.counters()
-        return [f"{name} {now[name] - count}" for name, count in counters.items() if now.get(name, 0) > count]
-
-    return _facts(
-        {"after": others, "health_after": lambda: [] if on_cpu else node_devices.health(), "network_after": counts}
-    )
+    return _facts({"after": others, "health_after": lambda: [] if on_cpu else node_devices.health()})
 
 
 def sees_all_of_job(environ: Mapping[str, str]) -> bool:

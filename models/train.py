@@ -103,6 +103,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     also = checks.measured_checkpoint(step, setup, ranks, meter)
     setup.warnings.extend(checks.stolen_time(health_before, health_after))
     counted = meter.watch.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
+    meter.watch.write_network(meter.wire)
     others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
     setup.warnings.extend(others.warnings)
     if setup.options.decompose:

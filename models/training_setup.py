@@ -15,12 +15,12 @@ from models import benchmarks
 from models import request as requests
 from models.accelerators import Accelerator, EagerAccelerator, choose
 from models.benchmarks import Benchmark, LearningRates
-from models.contention import ContentionWatch
 from models.data import pagecache
 from models.data.sampling import SlabSampler, StepSampler
 from models.data.skip_corrupt import SkipCorrupt
 from models.errors import ImpossibleRequest
 from models.meter import Meter, Wire
+from models.node import NodeWatch
 from models.request import Request
 from models.world import World
 
@@ -181,7 +181,7 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
         learnable=True,
         data_samples=len(setup.data),
         data_resident=setup.resident,
-        watch=ContentionWatch(),
+        watch=NodeWatch(of_node=setup.world.local_rank == 0),
     )
     if setup.accelerator.device is not None and setup.accelerator.family == "cuda":
         meter.device = str(setup.accelerator.device)

@@ -89,6 +89,8 @@ class Envelope:
         statistic: of which windows its throughput is: ALL_WINDOWS, or "" in a line that is older than that.
         verdicts: of the gate, by metric: `kind`, `red`, `change`, `since`, `limit`, `level`, `scale`.
         provenance: what may explain a change: driver, image, commit, versions, nodes.
+        network: what the nodes' network cards counted: `elapsed_s`, `nodes`, and `most`, by counter: node, port, count,
+            and the highest count of another node. Empty where it was not read.
         source: which program made it: `suite`, `reframe`.
         run: where its run.json lies; None where there is none.
     """
@@ -114,6 +116,7 @@ class Envelope:
     statistic: str = ""
     verdicts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    network: Mapping[str, Any] = field(default_factory=dict)
     source: str = "suite"
     run: RunReference | None = None
 

@@ -66,6 +66,7 @@ def to_line(envelope: Envelope) -> bytes:
         "statistic": envelope.statistic,
         "verdicts": envelope.verdicts,
         "provenance": envelope.provenance,
+        "network": envelope.network,
         "source": None if envelope.source == "suite" else envelope.source,
         "run": envelope.run._asdict() if envelope.run else None,
     }
@@ -190,6 +191,7 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         statistic=intern(get("statistic", "")),
         verdicts={metric: _mapping(verdict) for metric, verdict in _mapping(get("verdicts", {})).items()},
         provenance=_mapping(get("provenance", {})),
+        network=_mapping(get("network", {})),
         source=intern(get("source", "suite")),
         run=_run_reference(get("run")),
     )

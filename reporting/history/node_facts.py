@@ -61,15 +61,42 @@ def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
             add(name, part(parts, of_part).get(key))
         for name, value in part(parts, "software").items():
             add(name, value)
-        for name, value in part(parts, "place").items():
-            add(name, value)
         for file, digest in part(part(parts, "program"), "files").items():
             add(f"file {file}", digest)
         for names, of_part in ((OF_DEVICES, "devices"), (OF_NETWORK, "network")):
             for each in part(parts, of_part).get("list") or ():
                 for name, key in names.items():
                     add(name, each.get(key))
+    places = [part(parts, "place") for parts in _nodes(run_json)]
+    if all(places) and len(places) >= len(run_json.get("nodes") or ()):  # or it lay over more than is known
+        for place in places:
+            for level, name in place.items():
+                add(level, name)
     return {name: ", ".join(sorted(values)) for name, values in found.items()}
+
+
+def network_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
+    """What the nodes' network cards counted, as an envelope has it; {} where no node read them twice.
+
+    Of each counter the node and port where it counted most, and how much it counted at most on the other nodes.
+    """
+    seconds: list[float] = []
+    counts: dict[str, dict[str, tuple[int, str]]] = {}  # by counter and node: of the port where it is highest
+    for node, parts in part(run_json, "node_facts").items():
+        look = part(parts, "network_counted")
+        if not look.get("elapsed_s"):
+            continue
+        seconds.append(look["elapsed_s"])
+        for text in part(parts, "network_after").get("list") or ():
+            port, counter, count = str(text).rsplit(" ", 2)
+            of_node = counts.setdefault(counter, {})
+            of_node[node] = max(of_node.get(node, (0, "")), (int(count), port))
+    most = {}
+    for counter, of_node in counts.items():
+        worst = max(of_node, key=lambda node: of_node[node])
+        highest, port = of_node.pop(worst)
+        most[counter] = [worst, port, highest, max((other for other, _ in of_node.values()), default=0)]
+    return {"elapsed_s": max(seconds), "nodes": len(seconds), "most": most} if seconds else {}
 
 
 def throttled(run_json: Mapping[str, Any]) -> list[str]:

@@ -83,6 +83,7 @@ def envelope_of(
         explanations=tuple(dict.fromkeys(explanations_of(run_json))),
         statistic=ALL_WINDOWS,
         provenance=provenance_of(run_json),
+        network=node_facts.network_of(run_json),
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from models import node, node_devices, node_network
 from models.contention import ContentionWatch
+from models.meter import Wire
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +61,7 @@ def test_a_fact_that_cannot_be_read_costs_nothing_else(
     for module, name in (
         (node_devices, "look"),
         (node_network, "network"),
+        (node_network, "counters"),
         (node, "host_facts"),
         (ContentionWatch, "counted"),
     ):
@@ -206,5 +208,24 @@ def test_others_on_the_cores_of_the_job_are_named(monkeypatch: pytest.MonkeyPatc
     busy = {**counted, "elapsed_s": 100.0, "used_s": 1.0, "busy_s": dict.fromkeys(cores, 99.0), "host": "n07"}
     monkeypatch.setattr(watch, "counted", lambda **_: busy)
     monkeypatch.setattr(node, "sees_all_of_job", lambda _: True)
-    (warning,) = node.facts_after(watch, 100.0, {}, on_cpu=True)["after"]["warnings"]
+    (warning,) = node.facts_after(watch, 100.0, on_cpu=True)["after"]["warnings"]
     assert warning.startswith(f"not alone: others used {0.99 * len(cores) - 0.01:.1f} of the {len(cores)} core(s)")
+
+
+@pytest.mark.parametrize(("of_node", "looks"), [(True, 2), (False, 0)])
+def test_one_rank_of_a_node_writes_what_its_cards_counted_meanwhile(
+    of_node: bool, looks: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    readings = iter(
+        [{"mlx5_0/1 port_xmit_wait": 7, "eth0 rx_errors": 1}, {"mlx5_0/1 port_xmit_wait": 9, "eth0 rx_errors": 1}]
+    )
+    monkeypatch.setattr(node_network, "counters", lambda: next(readings))
+    watch = node.NodeWatch(of_node)
+    watch.begin()
+    watch.end()
+    watch.write_network(Wire(0))
+    found = parts(capfd.readouterr().out) if of_node else {}
+    assert len(list(readings)) == 2 - looks
+    if of_node:
+        assert found["network_after"] == {"list": ["mlx5_0/1 port_xmit_wait 2"]}
+        assert found["network_counted"]["counters"] == 2

@@ -56,6 +56,7 @@ def test_an_envelope_is_read_as_it_was_written(tmp_path: Path) -> None:
         explanations=("throttled",),
         statistic=ALL_WINDOWS,
         verdicts={"triad": {"kind": "ok", "red": False}},
+        network={"elapsed_s": 60.0, "nodes": 1, "most": {"link_downed": ["n07", "mlx5_0/1", 1, 0]}},
         source="reframe",
     )
     written = writer(tmp_path).write(full, RUN)
