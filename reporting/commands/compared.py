@@ -204,6 +204,7 @@ def _numbers(row: Compared) -> list[str]:
     return [
         f"{contrast.subject}: {spaced(contrast.metric)}, {contrast.better} is better",
         *row.lines,
+        *(line("seen", seen) for seen in row.causes.seen),
         *(line("note", note) for note in notes),
         *(line("remark", remark) for remark in row.found.remarks),
     ]
@@ -226,6 +227,7 @@ def _content(row: Compared) -> dict[str, Any]:
         "verdict": row.found.verdict,
         "why_no_verdict": row.found.why_none,
         "where": row.causes.in_step or None,
+        "seen": "; ".join(row.causes.seen),
         "notes": "; ".join(f"{note.at} on {note.platform}: {note.text}" for note in row.causes.notes),
         "remarks": "; ".join(row.found.remarks),
     }

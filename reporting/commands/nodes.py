@@ -17,6 +17,7 @@ from platforms.schedulers import backend_of
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.tonight import add_tonight, until_tonight
+from reporting.fleet import in_common
 from reporting.fleet.node_runs import NodeRun, node_runs
 from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.fleet.sentences import JobAnswer, answer, is_of_job, job_answer, minute
@@ -51,16 +52,15 @@ def main(options: argparse.Namespace) -> int:
     envelopes = until_tonight(_envelopes(options.platform, site, problems), options, site)
     runs = _runs(options.platform, site, envelopes)
     records = records_of(runs, asked or _nodes_of_scheduler(options.platform, site, problems))
-    if asked:
-        records = {name: records[name] for name in asked}
-    shown = list(records.values())
+    fleet = list(records.values())
+    shown = [records[name] for name in asked] if asked else fleet
     found = JobAnswer(answer(shown), (), any(record.standing is Standing.SLOW for record in shown))
     if options.job is not None:
         found = job_answer(shown, options.job, _started_s(options, site, envelopes))
     if asked:  # a user asks, who cannot take a node out of service
-        _print(found.text, [_table(options.platform, shown), _runs_table(shown, found.runs)])
+        _print(found.text, [_table(options.platform, shown, fleet), _runs_table(shown, found.runs)])
     else:
-        _print("", [_table(options.platform, shown)])
+        _print("", [_table(options.platform, shown, fleet)])
         _print_drain_lines(options.platform, site, shown)
     sys.stdout.flush()
     answering.warn(problems)
@@ -164,11 +164,12 @@ def _print_drain_lines(name: str, site: OpenedSite, records: Sequence[NodeRecord
         print("\n".join(["\nTo take it out of service until it is repaired:", *typed]))
 
 
-def _table(platform: str, records: Sequence[NodeRecord]) -> Table:
+def _table(platform: str, records: Sequence[NodeRecord], fleet: Sequence[NodeRecord]) -> Table:
     """A line for each node that was measured, those that are slow first; the others in a note."""
     measured = [record for record in records if record.runs]
     rows = [_cells(record) for record in sorted(measured, key=lambda record: _FIRST.get(record.standing, 2))]
     notes = [record.sentence for record in measured if record.standing in _FIRST]
+    notes += in_common.seen(fleet, measured)
     if any(record.standing is Standing.UNKNOWN for record in measured):
         notes.append(f"not judged: {WHY_NOT_JUDGED}")
     unmeasured = [record.name for record in records if not record.runs]

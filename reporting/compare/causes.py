@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from reporting.compare.network import far_counts
+from reporting.compare.placement import LEVELS, placement, places_of, sides_of
 from reporting.compare.split import Split, no_split_of, split_of, where
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
@@ -16,7 +18,7 @@ from reporting.phrases import listed
 from reporting.references.answers import Note
 
 MOST_IN_SENTENCE = 4
-FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "program", "libraries", "torch", "cuda")
+FIRST_IN_SENTENCE = ("driver", "image", "kernel", *LEVELS.values(), "nodes", "program", "libraries", "torch", "cuda")
 """What explains most changes. The others follow in the order of their names."""
 MOST_VALUES = 3
 # Of runs with no more provenance than this, the sentence names it: a driver of which nothing is recorded may differ.
@@ -55,6 +57,7 @@ class Causes:
         notes: of people, near the change.
         no_split: why the device does not say where it is; "" if it does, or if the runs do not say why.
         none_in_common: of several tests: something has changed for some of them, and nothing for at least half.
+        seen: sentences on where the slow runs were placed, and on what their network cards counted.
     """
 
     split: Split | None
@@ -63,6 +66,7 @@ class Causes:
     notes: tuple[Note, ...] = ()
     no_split: str = ""
     none_in_common: bool = False
+    seen: tuple[str, ...] = ()
 
     @property
     def in_step(self) -> str:
@@ -76,7 +80,7 @@ class Causes:
             also: what has changed in some of the runs alone. Then it is not said that nothing has changed.
         """
         said = [self.in_step]
-        if self.changed or not also:
+        if self.changed or self.seen or not also:
             said.append(self.provenance())
         said.append(also)
         said += [f"noted on {note.at}: {note.text}" for note in self.notes]
@@ -85,10 +89,10 @@ class Causes:
     def provenance(self, changed: str = "changed") -> str:
         """What is recorded as different, after this word: `changed: driver 570.124 -> 580.65`."""
         if not self.changed:
-            return self._unchanged()
+            return "; ".join(self.seen) or self._unchanged()
         ordered = sorted(self.changed, key=_importance)
         texts = [with_short_hashes(change.text) for change in ordered]
-        return f"{changed}: {listed(texts, MOST_IN_SENTENCE)}"
+        return "; ".join([*self.seen, f"{changed}: {listed(texts, MOST_IN_SENTENCE)}"])
 
     def _unchanged(self) -> str:
         if self.none_in_common:
@@ -106,13 +110,18 @@ def with_short_hashes(text: str) -> str:
 
 
 def causes_of(
-    before: Sequence[Envelope], after: Sequence[Envelope], notes: Sequence[Note] = (), metric: str = THROUGHPUT
+    before: Sequence[Envelope],
+    after: Sequence[Envelope],
+    notes: Sequence[Note] = (),
+    metric: str = THROUGHPUT,
+    others: Sequence[Envelope] = (),
 ) -> Causes:
     """What may explain why the runs after a change differ from those before it.
 
     Args:
         notes: of the platform, near the change.
         metric: what has changed. The parts of a step explain the effective throughput and no other metric.
+        others: more runs of the same series, which say where runs are slow.
     """
     split = None
     no_split = ""
@@ -129,17 +138,35 @@ def causes_of(
                 same.append(name)
             else:
                 changed.append(ProvenanceChange(name, frozenset(was), frozenset(is_now)))
-    return Causes(split, tuple(changed), tuple(same), tuple(notes), no_split)
+    seen = _seen(before, after, others, metric)
+    return Causes(split, tuple(changed), tuple(same), tuple(notes), no_split, seen=seen)
+
+
+def _seen(
+    before: Sequence[Envelope], after: Sequence[Envelope], others: Sequence[Envelope], metric: str
+) -> tuple[str, ...]:
+    if not all(any(metric in run.metrics for run in group) for group in (before, after)):
+        return ()
+    sides = sides_of(before, after, others, metric)
+    counts = far_counts([run.network for run in sides.late], [run.network for run in sides.fast])
+    return tuple(filter(None, [placement(sides, metric), *counts]))
 
 
 def provenance_values(runs: Iterable[Envelope]) -> dict[str, set[str]]:
-    """All values of each name of provenance in some runs. Each of a job's nodes is a value."""
+    """All values of each name of provenance in some runs. Each of a job's nodes is a value, and each of its switches.
+
+    `switches` and `blocks` say over how many a job of several nodes lay.
+    """
     found: dict[str, set[str]] = {}
     for run in runs:
         for name, value in run.provenance.items():
             values = value if isinstance(value, list | tuple) else [value]
             if name == "nodes" and isinstance(value, str):
                 values = value.split(",")
+            if name in LEVELS:
+                values = places_of(run, name)
+                if len(run.nodes) > 1:
+                    found.setdefault(LEVELS[name], set()).add(str(len(values)))
             found.setdefault(name, set()).update(map(str, values))
     return found
 

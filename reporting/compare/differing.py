@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Sequence
 
 from reporting.compare.causes import GROUP, ProvenanceChange, provenance_values
+from reporting.compare.placement import LEVELS
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.references.answers import Note, References
@@ -14,10 +15,11 @@ DAY = datetime.timedelta(days=1)
 
 
 def changed_in_part(before: Sequence[Envelope], after: Sequence[Envelope]) -> list[ProvenanceChange]:
-    """The provenance of which some values are on both sides and others are not. Nodes are left out: jobs share them."""
+    """The provenance of which some values are on both sides and others are not. Nodes and their
+    switches are left out: jobs share them."""
     old = provenance_values(before)
     new = provenance_values(after)
-    names = sorted(old.keys() & new.keys() - {"nodes", GROUP})
+    names = sorted(old.keys() & new.keys() - {"nodes", *LEVELS, GROUP})
     return [
         ProvenanceChange(name, frozenset(old[name]), frozenset(new[name]))
         for name in names

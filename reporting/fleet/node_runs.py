@@ -16,6 +16,7 @@ from typing import Any
 
 from platforms.job import Role
 from reporting.compare.interval import sign_of
+from reporting.compare.placement import LEVELS, places_of
 from reporting.gate.estimates import noise_of
 from reporting.gate.series import order
 from reporting.gate.verdict import Kind
@@ -52,6 +53,8 @@ class NodeRun:
         beside: what the level is the median of: `12 other nodes of that night`, `20 runs of other nodes`.
         suspected: the gate has called the run slower than its series, or its node slow.
         measured: the metric that counts.
+        place: the switch or block above the node, as Slurm names it; "" if it is not known.
+        network: what the node's network cards counted (`Envelope.network`).
     """
 
     node: str
@@ -67,6 +70,8 @@ class NodeRun:
     beside: str = ""
     suspected: bool = False
     measured: Metric | None = None
+    place: str = ""
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def limit(self) -> float | None:
@@ -150,6 +155,8 @@ def _bare(envelope: Envelope, night_ends: datetime.time) -> NodeRun:
         started_s=envelope.time_s,
         suspected=any(verdict.get("kind") in SUSPECTED for verdict in envelope.verdicts.values()),
         measured=next(iter(envelope.metrics.values()), None),
+        place=", ".join(name for level in LEVELS for name in places_of(envelope, level)),
+        network=envelope.network,
     )
 
 

@@ -24,6 +24,7 @@ from reporting.references.answers import Acceptance, Acknowledgement, References
 
 MARGIN_RUNS = 3
 """The first night of a drift is an estimate: what was before and after it is looked for this many runs away."""
+RUNS_BESIDE = 60  # say where runs of the series are slow; older ones may be of another network
 RUNS_BEFORE = 7  # as many as the window has nights; older runs may have been before another change
 # Work on a machine is noted when it begins and is felt when it is used, and the first night is an estimate.
 NOTE_DAYS_BEFORE = 7
@@ -296,7 +297,8 @@ def causes_between(subject: Subject, before: Sequence[RunValue], since: Sequence
     """What may explain a change, by runs surely before and surely after it."""
     old = [run.envelope for run in before]
     new = [run.envelope for run in since]
-    return causes_of(old, new, metric=subject.series.metric)
+    others = [run.envelope for run in subject.series.runs[-RUNS_BESIDE:] if run.eligible]
+    return causes_of(old, new, metric=subject.series.metric, others=others)
 
 
 def why(
@@ -373,6 +375,8 @@ def what_changed(causes: Causes, all_runs: Sequence[RunValue]) -> list[str]:
             first = _first_night(changed, all_runs)
             lines.append(f"  {changed.name}: {shown(changed.before)} -> {shown(changed.after)}{first}")
         return ["What changed at that time:", *lines]
+    if causes.seen:
+        return []  # the sentence has it
     if not causes.same:
         return ["No provenance is recorded, so it is not known what changed at that time."]
     return [f"Nothing that is recorded changed at that time ({', '.join(causes.same)})."]

@@ -283,7 +283,7 @@ def explained(causes: Causes, platform: str, since: datetime.date, references: R
     """What changed at the same time as the numbers, and what people have noted of the platform near that night."""
     notes = tuple(references.notes_on(platform, since - NOTE_BEFORE, since + NOTE_AFTER))
     noted = [f"noted on {note.at}: {note.text}" for note in notes]
-    if noted and not causes.changed:
+    if noted and not (causes.changed or causes.seen):
         return "; ".join(noted)
     return "; ".join([causes.provenance("changed at that time"), *noted])
 

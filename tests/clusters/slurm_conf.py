@@ -61,6 +61,11 @@ ACCOUNTING = {
     "PreemptType": "preempt/qos",
     "PreemptMode": "CANCEL",
 }
+# of no effect without `TopologyPlugin=topology/tree`
+TOPOLOGY = """SwitchName=leaf1 Nodes=cn[1-2]
+SwitchName=leaf2 Nodes=cn[3-4],v100n[1-2],mi210n1,cs2n1
+SwitchName=spine1 Switches=leaf[1-2]
+"""
 # a node of its own partition, so that the reservation takes no place away from the other tests
 RESERVATION = "course"
 RESERVED_NODE = "cn4"
@@ -77,6 +82,7 @@ def files(folder: Path, port: int, accounting: bool, settings: Mapping[str, str]
         folder / "gres.conf": gres_conf(folder),
         # slurmd 22.05 looks for cgroups whatever it is told to use, and its automatic choice dies in a container
         folder / "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        folder / "topology.conf": TOPOLOGY,
         folder / "task_prolog": "#!/bin/sh\necho export PATH=/usr/local/bin:/usr/bin:/bin\n",
     }
     if accounting:
