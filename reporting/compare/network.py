@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FATAL: Mapping[str, str] = {
-    "link_downed": "lost its link {} times",
-    "hni_pcs_uncorrected_cw": "received {} code words with errors that could not be corrected",
+    "link_downed": "lost its link ({} x)",
+    "hni_pcs_uncorrected_cw": "received code words with errors that could not be corrected ({} x)",
 }
 MEANINGS: Mapping[str, str] = {
     **FATAL,

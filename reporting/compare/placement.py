@@ -154,8 +154,11 @@ def _kinds(runs: Sequence[Envelope], slow: Collection[Key], level: str) -> list[
 
 def _with_name(of_runs: Mapping[Key, Sequence[str]], slow: Collection[Key]) -> list[tuple[str, frozenset[Key]]]:
     """Each name that a slow run has, and the runs that have it."""
-    names = dict.fromkeys(name for key in of_runs if key in slow for name in of_runs[key])
-    return [(name, frozenset(key for key, found in of_runs.items() if name in found)) for name in names]
+    found: dict[str, set[Key]] = {}
+    for key, names in of_runs.items():
+        for name in names:
+            found.setdefault(name, set()).add(key)
+    return [(name, frozenset(there)) for name, there in found.items() if not there.isdisjoint(slow)]
 
 
 def _sentence(place: _Place, runs: Sequence[Envelope], slow: Collection[Key], metric: str) -> str:

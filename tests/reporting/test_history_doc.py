@@ -33,6 +33,7 @@ def test_every_key_of_a_line_stands_there() -> None:
         explanations=("unsteady",),
         statistic=ALL_WINDOWS,
         verdicts={"triad": {"kind": "ok"}},
+        network={"elapsed_s": 60.0, "nodes": 1, "most": {}},
         source="reframe",
         run=RunReference("a", 0, 1),
     )
