@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from platforms.job import Metric
 from reporting.__main__ import main
 from reporting.compare.causes import causes_of
 from reporting.compare.network import far_counts
@@ -219,7 +220,10 @@ def test_a_counter_stands_beside_a_slow_node_and_names_none_by_itself(slow: dict
     assert list(seen(records, records)) == [sentence][:said]
 
 
-def test_the_numbers_that_are_judged_are_in_the_sentence_whatever_the_metric() -> None:
-    runs = [dataclasses.replace(one, metrics={"t": one.metrics[METRIC]}) for one in under_one(range(20))]
-    slow = [dataclasses.replace(one, metrics={"t": one.metrics[METRIC]}) for one in over_two(range(20, 25))]
-    assert "412.0 and 475.0" in causes_of(runs, slow, metric="t").seen[0]
+def test_of_a_metric_that_is_better_when_lower_the_high_ones_are_slow() -> None:
+    def seconds(runs: Sequence[Envelope]) -> list[Envelope]:
+        metrics = {one.key: {"t": Metric(1 / one.metrics[METRIC].value, "s", "lower")} for one in runs}
+        return [dataclasses.replace(one, metrics=metrics[one.key]) for one in runs]
+
+    (said,) = causes_of(seconds(under_one(range(20))), seconds(over_two(range(20, 25))), metric="t").seen
+    assert said.startswith("all 5 slow runs lay over 2 switches")
