@@ -20,7 +20,7 @@ from typing import Any, Dict, List
 
 import torch
 
-from models import checks, contention, decompose, fault_injection, node
+from models import checks, contention, decompose, energy, fault_injection, node
 from models.abort import abort_all_ranks, abort_for_other_rank, abort_this_rank, attempt
 from models.errors import CommandError
 from models.meter import Meter, Solo, Wire
@@ -102,10 +102,11 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     peak_memory_bytes = accelerator.peak_memory_bytes()
     also = checks.measured_checkpoint(step, setup, ranks, meter)
     setup.warnings.extend(checks.stolen_time(health_before, health_after))
-    counted = meter.watch.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
-    meter.watch.write_network(meter.wire)
+    counted = meter.watch.node.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
+    meter.watch.node.write_network(meter.wire)
     others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
     setup.warnings.extend(others.warnings)
+    also.update(energy.join(ranks.gather(meter.watch.energy.counted())))
     if setup.options.decompose:
         # Last, since the phases train the model into what nothing can check.
         decompose.write(step, setup, ranks, meter, counted, others.value)

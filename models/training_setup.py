@@ -18,6 +18,7 @@ from models.benchmarks import Benchmark, LearningRates
 from models.data import pagecache
 from models.data.sampling import SlabSampler, StepSampler
 from models.data.skip_corrupt import SkipCorrupt
+from models.energy import EnergyWatch, Watches
 from models.errors import ImpossibleRequest
 from models.meter import Meter, Wire
 from models.node import NodeWatch
@@ -181,7 +182,7 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
         learnable=True,
         data_samples=len(setup.data),
         data_resident=setup.resident,
-        watch=NodeWatch(of_node=setup.world.local_rank == 0),
+        watch=Watches(NodeWatch(of_node=setup.world.local_rank == 0), EnergyWatch(setup.accelerator.energy_source())),
     )
     if setup.accelerator.device is not None and setup.accelerator.family == "cuda":
         meter.device = str(setup.accelerator.device)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import Any, ContextManager, Dict, Iterable, Mapping, Optional, Protocol, Tuple, runtime_checkable
+from typing import Any, ContextManager, Dict, Iterable, Mapping, Optional, Protocol, Tuple, Union, runtime_checkable
 
+from models.energy import EnergySource
 from models.errors import ImpossibleRequest
 from models.meter import HostClock
 from models.world import World
@@ -93,6 +94,10 @@ class Accelerator(Protocol):
         """Return clocks, power, temperature, throttling now; None: unknown. Must not be called inside a window."""
         ...
 
+    def energy_source(self) -> Union[EnergySource, str, None]:
+        """Return what counts the energy of this rank's device, or why nothing does; None where nobody expects it."""
+        ...
+
     def memory_bytes(self) -> Optional[int]:
         """Return the size of the device's memory; None: unknown."""
         ...
@@ -150,6 +155,9 @@ class OneDevicePerRank:
     def steps_per_batch(self, common_divisor: int) -> int:
         return 1
 
+    def energy_source(self) -> Union[EnergySource, str, None]:
+        return None
+
 
 class DrivenByProgram:
     """The members that the families share whose compiler makes one program of a training step.
@@ -188,6 +196,9 @@ class DrivenByProgram:
         return None
 
     def health(self) -> Optional[Mapping[str, object]]:
+        return None
+
+    def energy_source(self) -> Union[EnergySource, str, None]:
         return None
 
     def peak_memory_bytes(self) -> Optional[int]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import Any, ContextManager, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from models import meter
 from models.accelerators import OneDevicePerRank
-from models.accelerators.gpu_health import amd_smi_health, nvml_health, nvml_index
+from models.accelerators.gpu_health import amd_smi_energy, amd_smi_health, nvml_energy, nvml_health, nvml_index
 from models.accelerators.peaks import gpu_peak
 from models.dtypes import FP16_LOSS_SCALE, TORCH_DTYPES
+from models.energy import EnergySource
 from models.errors import ImpossibleRequest
 from models.prefetch import prefetch_one
 from models.world import World
@@ -155,6 +156,13 @@ class Cuda(OneDevicePerRank):
             return amd_smi_health(pci_address(properties))
         uuid = getattr(properties, "uuid", None)
         return nvml_health(None if uuid is None else f"GPU-{uuid}", nvml_index(os.environ, self.device.index or 0))
+
+    def energy_source(self) -> Union[EnergySource, str, None]:
+        properties = torch.cuda.get_device_properties(self.device)
+        if self.type == "rocm":
+            return amd_smi_energy(pci_address(properties))
+        uuid = getattr(properties, "uuid", None)
+        return nvml_energy(None if uuid is None else f"GPU-{uuid}")
 
     def memory_bytes(self) -> Optional[int]:
         return int(torch.cuda.get_device_properties(self.device).total_memory)

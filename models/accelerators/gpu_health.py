@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
+from models.energy import EnergySource
 from models.node_devices import NVIDIA_REASONS
 
 # --- NVIDIA: nvidia-ml-py ---------------------------------------------------------------------------------------------
@@ -31,15 +32,7 @@ def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str,
     None without nvidia-ml-py, a driver, or the GPU's identity.
     """
     try:
-        import pynvml  # type: ignore[import-untyped, import-not-found, unused-ignore]
-
-        pynvml.nvmlInit()
-        if uuid is not None:
-            gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-        elif index is not None:
-            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-        else:
-            return None
+        pynvml, gpu = _nvml_gpu(uuid, index)
     except Exception:  # not installed, no driver, a MIG slice: in each case it is unknown
         return None
     reasons = _ask(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu)
@@ -55,6 +48,47 @@ def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str,
         "throttled": None if reasons is None else [text for bit, text in NVIDIA_REASONS.items() if reasons & bit],
         "ecc_uncorrected": _ask(pynvml, "nvmlDeviceGetTotalEccErrors", gpu, 1, 0),  # uncorrected, since the last boot
     }
+
+
+def nvml_energy(uuid: Optional[str]) -> Union[EnergySource, str]:
+    """Return what NVML says of one GPU's energy, or why it says nothing.
+
+    Without the UUID it would be a guess which GPU is meant.
+    """
+    if uuid is None:
+        return "this torch does not tell which GPU it is"
+    try:
+        pynvml, gpu = _nvml_gpu(uuid, None)
+    except ImportError:
+        return "nvidia-ml-py is not installed"
+    except Exception as error:
+        return f"NVML does not know this GPU, as it knows no MIG slice: {error}"
+    mig_mode = _ask(pynvml, "nvmlDeviceGetMigMode", gpu)  # now, and after the next reset
+    if mig_mode is not None and mig_mode[0]:
+        return "a MIG slice has no counter, and that of its GPU is of all slices"
+
+    def thousandths(function: str) -> Optional[float]:
+        value = _ask(pynvml, function, gpu)
+        return None if not value else float(value) / 1000
+
+    return EnergySource(
+        uuid,
+        lambda: thousandths("nvmlDeviceGetTotalEnergyConsumption"),
+        lambda: thousandths("nvmlDeviceGetPowerUsage"),
+        thousandths("nvmlDeviceGetEnforcedPowerLimit"),
+    )
+
+
+def _nvml_gpu(uuid: Optional[str], index: Optional[int]) -> Tuple[Any, Any]:
+    """Return NVML and its handle of a GPU. Raises whatever NVML does."""
+    import pynvml  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+    pynvml.nvmlInit()
+    if uuid is not None:
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+    if index is None:
+        raise LookupError("neither its UUID nor its number is known")
+    return pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)
 
 
 # --- AMD: amdsmi, a part of ROCm --------------------------------------------------------------------------------------
@@ -86,21 +120,16 @@ def amd_smi_health(address: Optional[str]) -> Optional[Dict[str, object]]:
     if address is None:
         return None
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # without libamd_smi.so it prints two lines and raises KeyError
-            import amdsmi
-        amdsmi.amdsmi_init()
-        gpu = _amd_gpu(amdsmi, address)
+        amdsmi, gpus = _amd_gpus(address)
         kinds, sensors = amdsmi.AmdSmiClkType, amdsmi.AmdSmiTemperatureType
         now = amdsmi.AmdSmiTemperatureMetric.CURRENT
     except Exception:  # not installed, no driver, another interface: in each case it is unknown
         return None
-    if gpu is None:
+    if not gpus:
         return None
+    gpu = gpus[0]
     clock = _ask(amdsmi, "amdsmi_get_clock_info", gpu, kinds.GFX)
     memory_clock = _ask(amdsmi, "amdsmi_get_clock_info", gpu, kinds.MEM)
-    power = _ask(amdsmi, "amdsmi_get_power_info", gpu)
-    # The MI200 has the average only, and the MI300 the current one. No GPU that runs needs 0 W.
-    watts = [_number(power, name) for name in ("current_socket_power", "average_socket_power")]
     limit = _number(_ask(amdsmi, "amdsmi_get_power_cap_info", gpu), "power_cap")
     errors = _ask(amdsmi, "amdsmi_get_gpu_total_ecc_count", gpu)
     return {
@@ -108,23 +137,57 @@ def amd_smi_health(address: Optional[str]) -> Optional[Dict[str, object]]:
         "clock_max_mhz": _number(clock, "max_clk"),
         "memory_clock_mhz": _number(memory_clock, "clk", "cur_clk"),
         "temperature_c": _celsius(_ask(amdsmi, "amdsmi_get_temp_metric", gpu, sensors.JUNCTION, now)),
-        "power_w": next((value for value in watts if value), None),
+        "power_w": _amd_watts(amdsmi, gpu),
         "power_limit_w": None if not limit else limit / 1e6,  # µW
         "throttled": _amd_throttled(amdsmi, gpu),
         "ecc_uncorrected": _number(errors, "uncorrectable_count"),
     }
 
 
-def _amd_gpu(amdsmi: Any, address: str) -> Any:
-    """Return AMD SMI's handle of the GPU with this PCI address, or None. Its number means nothing to HIP.
+def amd_smi_energy(address: Optional[str]) -> Union[EnergySource, str]:
+    """Return the same as `nvml_energy`. A GPU that is divided has the counters of all its partitions together."""
+    if address is None:
+        return "this torch does not tell which GPU it is"
+    try:
+        amdsmi, gpus = _amd_gpus(address)
+    except Exception as error:
+        return f"amdsmi is not installed, or finds no driver: {error!r}"
+    if not gpus:
+        return f"AMD SMI does not know a GPU {address}"
+
+    def joules() -> Optional[float]:
+        answer = _ask(amdsmi, "amdsmi_get_energy_count", gpus[0])
+        ticks = _number(answer, "energy_accumulator", "power")  # power: before ROCm 6.1
+        microjoules = _number(answer, "counter_resolution")  # of a tick
+        return ticks * microjoules / 1e6 if ticks and microjoules else None
+
+    limit = _number(_ask(amdsmi, "amdsmi_get_power_cap_info", gpus[0]), "power_cap")
+    limit_w = None if not limit else limit / 1e6
+    return EnergySource(address, joules, lambda: _amd_watts(amdsmi, gpus[0]), limit_w, parts=len(gpus))
+
+
+def _amd_watts(amdsmi: Any, gpu: Any) -> Optional[float]:
+    """Return the power now. The MI200 has the average only, and the MI300 the current one."""
+    power = _ask(amdsmi, "amdsmi_get_power_info", gpu)
+    watts = [_number(power, name) for name in ("current_socket_power", "average_socket_power")]
+    return next((value for value in watts if value), None)  # no GPU that runs needs 0 W
+
+
+def _amd_gpus(address: str) -> Tuple[Any, List[Any]]:
+    """Return AMD SMI and its handles of the GPU with this PCI address. Their numbers mean nothing to HIP.
 
     A partition of an MI300 differs from its neighbour in the PCI function only; the first one answers for the GPU.
+    Raises whatever AMD SMI does.
     """
+    with contextlib.redirect_stdout(io.StringIO()):  # without libamd_smi.so it prints two lines and raises KeyError
+        import amdsmi
+    amdsmi.amdsmi_init()
+    found = []
     for gpu in amdsmi.amdsmi_get_processor_handles():
         bdf = str(amdsmi.amdsmi_get_gpu_device_bdf(gpu))  # domain:bus:device.function
         if bdf.lower().rpartition(".")[0] == address:
-            return gpu
-    return None
+            found.append(gpu)
+    return amdsmi, found
 
 
 def _amd_throttled(amdsmi: Any, gpu: Any) -> Optional[List[str]]:

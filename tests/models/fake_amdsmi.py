@@ -92,6 +92,9 @@ class FakeAmdSmi:
     def amdsmi_get_power_info(self, gpu: FakeGpu) -> Any:
         return self._answer(gpu, "amdsmi_get_power_info")
 
+    def amdsmi_get_energy_count(self, gpu: FakeGpu) -> Any:
+        return self._answer(gpu, "amdsmi_get_energy_count")
+
     def amdsmi_get_power_cap_info(self, gpu: FakeGpu) -> Any:
         return self._answer(gpu, "amdsmi_get_power_cap_info")
 

@@ -1,0 +1,212 @@
+"""Energy of the devices: two sources that agree, or none; by fakes of NVML and AMD SMI, since no GPU is here."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from models import energy
+from models.accelerators import gpu_health
+from models.contention import ContentionWatch
+from models.energy import Counted, EnergySource, EnergyWatch, Watches
+from models.meter import Meter
+from tests.models.fake_amdsmi import FakeAmdSmi, FakeGpu, mi210
+
+GOOD = Counted("node1", "GPU-1", limit_w=400.0, seconds=20.0, joules=5213.0, polled_joules=5190.0)
+
+
+class Bench:
+    """A device on a clock of its own, which moves on by half a second whenever it is read."""
+
+    def __init__(self, watts: float = 300.0, counted_w: float = 300.0) -> None:
+        self.at_s = 0.0
+        self.reads = 0
+        self.enough = threading.Event()
+        self._watts = watts
+        self._counted_w = counted_w
+        self.source = EnergySource("GPU-1", self._joules, self._power, limit_w=400.0)
+
+    def now(self) -> float:
+        self.at_s += 0.5
+        return self.at_s
+
+    def _joules(self) -> float:
+        return 1e6 + self._counted_w * self.at_s
+
+    def _power(self) -> float:
+        self.reads += 1
+        if self.reads == 30:
+            self.enough.set()
+        return self._watts
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_counter_and_power_are_read_before_and_after_the_windows(bench: Bench) -> None:
+    watches = Watches(ContentionWatch(), EnergyWatch(bench.source, bench.now, poll_s=0.0005))
+    meter = Meter(samples=1, warmup_steps=1, windows=1, steps_per_window=2, folder=None, watch=watches)
+    reads = []
+
+    def batches() -> Iterator[int]:
+        for number in itertools.count():
+            reads.append(bench.reads)
+            if number == 2:
+                assert bench.enough.wait(10)
+            yield number
+
+    list(meter.steps(batches()))
+    assert reads[0] == 0
+    assert bench.reads > 30
+    counted = watches.energy.counted()
+    assert counted is not None
+    assert watches.contention.counted(threads=1, of_node=True) is not None
+    assert [counted.joules, counted.polled_joules] == pytest.approx([300 * counted.seconds] * 2, rel=0.1)
+    assert energy.doubt(counted) is None
+    assert "energy" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_power_is_read_four_times_a_second(bench: Bench) -> None:
+    assert energy.POLL_S == 0.25
+    watch = EnergyWatch(bench.source, bench.now, poll_s=60)
+    watch.begin()
+    watch.end()
+    assert bench.reads == 2  # at the begin and at the end
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"joules": 187.0, "polled_joules": 327.0}, "says 187 J, and its power adds up to 327 J: they differ by more"),
+        ({"joules": 9000.0, "polled_joules": 8900.0}, "in 20.0 s: more than its limit of 400 W allows"),
+        ({"joules": None}, "tells no energy, and one source alone"),
+        ({"polled_joules": None}, "tells no power, and one source alone"),
+        ({"joules": -3.0}, "its counter of energy went backwards"),
+        ({"seconds": 4.2}, "4.2 s are too short"),
+        ({"why": "nvidia-ml-py is not installed"}, "nvidia-ml-py is not installed"),
+    ],
+)
+def test_no_number_without_two_sources_that_agree(change: dict[str, object], why: str) -> None:
+    value = energy.join([GOOD, GOOD._replace(device="GPU-2", **change)])["energy"]
+    assert why in value.pop("why")
+    assert not value
+
+
+def test_the_limit_may_be_exceeded_for_a_moment() -> None:
+    assert energy.doubt(GOOD._replace(joules=8300.0, polled_joules=8200.0)) is None
+    assert energy.doubt(GOOD._replace(joules=8300.0, polled_joules=8200.0, limit_w=None)) is None
+
+
+def test_energy_is_the_sum_over_devices() -> None:
+    others = [GOOD._replace(device="GPU-2", seconds=20.1), GOOD._replace(host="node2")]
+    value = energy.join([GOOD, *others])["energy"]
+    assert value == {"joules": 15639.0, "polled_joules": 15570.0, "devices": 3, "seconds": 20.1}
+
+
+def test_ranks_that_share_a_device_count_it_once() -> None:
+    shared = GOOD._replace(parts=2)
+    assert energy.join([shared, shared])["energy"]["joules"] == 5213.0
+    why = "this job has 1 of the 2 parts of GPU-1 on node1, and its counter is of all of them"
+    assert energy.join([shared])["energy"] == {"why": why}
+
+
+def test_nothing_is_said_where_nobody_expects_it() -> None:
+    watch = EnergyWatch(None)
+    watch.begin()
+    watch.end()
+    assert energy.join([watch.counted(), None]) == {}
+
+
+# --- NVML
+
+NVML = """
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByUUID(uuid):
+    if uuid != b"GPU-12ab":
+        raise RuntimeError("Not Found")
+    return uuid
+def nvmlDeviceGetMigMode(gpu): return [MIG, MIG]
+def nvmlDeviceGetTotalEnergyConsumption(gpu): return 5_213_000
+def nvmlDeviceGetPowerUsage(gpu): return 399_500
+def nvmlDeviceGetEnforcedPowerLimit(gpu): return 400_000
+"""
+Nvml = Callable[[str], None]
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    def install(text: str) -> None:
+        (tmp_path / "pynvml.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+
+    return install
+
+
+def why_of(source: EnergySource | str) -> str:
+    assert isinstance(source, str)
+    return source
+
+
+def test_nvml_tells_energy_and_power(nvml: Nvml) -> None:
+    nvml(NVML.replace("MIG", "0"))
+    source = gpu_health.nvml_energy("GPU-12ab")
+    assert isinstance(source, EnergySource)
+    assert (source.joules(), source.watts(), source.limit_w, source.parts) == (5213.0, 399.5, 400.0, 1)
+
+
+def test_nvml_before_volta_has_no_counter(nvml: Nvml) -> None:
+    nvml(NVML.replace("return 5_213_000", "raise RuntimeError('Not Supported')").replace("MIG", "0"))
+    source = gpu_health.nvml_energy("GPU-12ab")
+    assert isinstance(source, EnergySource)
+    watch = EnergyWatch(source)
+    watch.begin()
+    watch.end()
+    counted = watch.counted()
+    assert counted is not None
+    assert counted.joules is None
+
+
+def test_nvml_without_a_gpu_of_its_own_has_a_reason(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_of(gpu_health.nvml_energy(None)) == "this torch does not tell which GPU it is"
+    nvml(NVML.replace("MIG", "1"))
+    assert why_of(gpu_health.nvml_energy("GPU-12ab")).startswith("a MIG slice has no counter")
+    assert why_of(gpu_health.nvml_energy("GPU-34cd")).endswith("as it knows no MIG slice: Not Found")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert why_of(gpu_health.nvml_energy("GPU-12ab")) == "nvidia-ml-py is not installed"
+
+
+# --- AMD SMI
+
+
+def smi(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
+    monkeypatch.setitem(sys.modules, "amdsmi", FakeAmdSmi(*gpus))
+
+
+@pytest.mark.parametrize("name", ["power", "energy_accumulator"])
+def test_amd_smi_counts_in_ticks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = mi210("0000:C9:00.0")
+    gpu.answers["amdsmi_get_energy_count"] = {name: 1_000_000, "counter_resolution": 15.3, "timestamp": 7}
+    smi(monkeypatch, mi210("0000:09:00.0"), gpu)
+    source = gpu_health.amd_smi_energy("0000:c9:00")
+    assert isinstance(source, EnergySource)
+    assert source.joules() == pytest.approx(15.3)
+    assert (source.watts(), source.limit_w, source.parts) == (287, 300.0, 1)
+
+
+def test_a_divided_amd_gpu_has_parts_and_a_missing_one_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    smi(monkeypatch, mi210("0000:C9:00.0"), mi210("0000:C9:00.1"))
+    source = gpu_health.amd_smi_energy("0000:c9:00")
+    assert isinstance(source, EnergySource)
+    assert (source.parts, source.joules()) == (2, None)
+    assert why_of(gpu_health.amd_smi_energy("0000:09:00")) == "AMD SMI does not know a GPU 0000:09:00"
+    assert why_of(gpu_health.amd_smi_energy(None)) == "this torch does not tell which GPU it is"
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    assert why_of(gpu_health.amd_smi_energy("0000:c9:00")).startswith("amdsmi is not installed")
