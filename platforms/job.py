@@ -485,6 +485,7 @@ class Status:
         away: the scheduler did not answer, so the job may have changed since.
         expected_s: when a waiting job is expected to start. It does not count as a change of the status, because it
             moves while nothing happens.
+        nodes_energy_j: what the nodes took while the job's largest step ran, by the scheduler's account, in joules.
         error: what prevented that the job's state could be read, if it is no answer of its scheduler.
     """
 
@@ -503,6 +504,7 @@ class Status:
     failed_nodes: tuple[str, ...] = ()
     away: bool = False
     expected_s: float | None = None
+    nodes_energy_j: float | None = None
     error: Exception | None = field(default=None, repr=False, compare=False)
 
     @property

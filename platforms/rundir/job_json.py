@@ -56,6 +56,7 @@ def run_content(
         "ended_s": status.ended_s,
         "queue_s": queue_s,
         "run_s": status.run_s,
+        "nodes_energy_j": status.nodes_energy_j,
         "effective_throughput": run.effective_throughput,
         "compute_fraction": run.compute_fraction,
         "compute_throughput": run.compute_throughput,
@@ -106,6 +107,7 @@ def run_from(content: Mapping[str, Any], folder: Path | None = None) -> Run:
         started_s=content["started_s"],
         ended_s=content["ended_s"],
         events=tuple(content["events"]),
+        nodes_energy_j=content.get("nodes_energy_j"),
     )
     return Run(
         name=content["name"],

@@ -10,6 +10,7 @@ from platforms.results.gates import LOG_DOUBT, UNSTEADY, part
 from reporting.history import node_facts
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import ALL_WINDOWS, THROTTLED, TRIED, UNSTEADY_RUN, Envelope, Key
+from reporting.history.sample_energy import energy_of
 from reporting.history.stretches import all_windows, fastest_stretch
 
 THROUGHPUT = "effective_throughput"
@@ -107,7 +108,8 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
 def beside_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     """What says where a change is.
 
-    These are two numbers whose product is the effective throughput, the parts of a step, and the fastest stretch.
+    These are two numbers whose product is the effective throughput, the parts of a step, the fastest stretch, and the
+    energy.
     """
     windows = _windows(run_json)
     if not windows:
@@ -121,6 +123,9 @@ def beside_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
         for name, seconds in _parts_of_wall(run, run.stall_s, run.compute_s).items():
             found[name] = Metric(1000 * seconds / run.steps, "ms", "lower")
     found[FASTEST] = unit.metric(_throughput(fastest_stretch(windows)))
+    energy = energy_of(part(run_json, "summary"), run.samples, run.wall_s, unit)
+    if isinstance(energy, Metric):
+        found[f"energy_per_{unit.item}"] = energy
     return found
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from platforms.job import Run
 from platforms.results import gates
 from reporting.tables import row as cells
+from reporting.tables.energy_notes import energy_notes, nodes_energy
 from reporting.tables.row import Row, number, part, percent, workload
 from reporting.tables.token_notes import token_notes
 
@@ -106,7 +107,7 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     runs = [row.run for row in rows]
     units = " or ".join(dict.fromkeys(run.throughput_unit.name for run in runs))
     title = f"{name}: throughputs in {units} over all devices, spread within the job"
-    notes = [*bounds(runs), *bounds_found(rows), *shares_of_peak(runs), *token_notes(runs)]
+    notes = [*bounds(runs), *bounds_found(rows), *shares_of_peak(runs), *token_notes(runs), *energy_notes(runs)]
     notes += [*unknown_load(runs), *warnings.notes]
     return _table(title, headings, texts, notes)
 
@@ -120,7 +121,8 @@ def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
             values = (metric, number(measured.value), measured.unit)
             judged = row.verdicts[metric].short if metric in row.verdicts else ""
             texts.append([*_identity(row), *values, judged, marks])
-    notes = [*unknown_load([row.run for row in rows]), *warnings.notes]
+    runs = [row.run for row in rows]
+    notes = [*nodes_energy(runs), *unknown_load(runs), *warnings.notes]
     headings = (*IDENTITY, *FOREIGN, AGAINST_PIN, WARNINGS)
     return _table(f"{name}: what the test read from the log", headings, texts, notes)
 

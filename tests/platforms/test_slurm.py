@@ -114,11 +114,11 @@ def test_a_pending_job_without_a_forecast_has_no_expected_start(text: str) -> No
 
 def test_sacct_output_becomes_rows_of_job_and_steps() -> None:
     text = (
-        "57|CANCELLED by 999|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1\n"
-        "57.batch|CANCELLED|batch|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1\n"
-        "57.0|FAILED|sh|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|3:0|cn1\n"
-        "58|DEADLINE|b|2026-11-20T22:00:00|2026-11-20T22:00:09|2026-11-20T22:00:09|1:0|None assigned\n"
-        "59|RUNNING|c|2026-11-20T22:00:00|2026-11-20T22:00:09|Unknown|0:0|cn1\n"
+        "57|CANCELLED by 999|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|0\n"
+        "57.batch|CANCELLED|batch|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1|0\n"
+        "57.0|FAILED|sh|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|3:0|cn1|0\n"
+        "58|DEADLINE|b|2026-11-20T22:00:00|2026-11-20T22:00:09|2026-11-20T22:00:09|1:0|None assigned|0\n"
+        "59|RUNNING|c|2026-11-20T22:00:00|2026-11-20T22:00:09|Unknown|0:0|cn1|0\n"
     )
     rows = sacct_rows(text)
     assert [row.id for row in rows["57"]] == ["57", "57.batch", "57.0"]
@@ -126,6 +126,21 @@ def test_sacct_output_becomes_rows_of_job_and_steps() -> None:
     assert [(row.exit_code, row.signal) for row in rows["57"]] == [(0, 0), (0, 15), (3, 0)]
     assert (rows["58"][0].nodes, rows["58"][0].started_s) == ("", None)
     assert (rows["59"][0].live, rows["59"][0].ended_s) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "joules"), [("812345", 812345.0), ("0", None), ("", None), (str(2**64 - 2), None), ("812.34K", None)]
+)
+def test_no_energy_is_not_measured(text: str, joules: float | None) -> None:
+    line = f"57|COMPLETED|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|{text}\n"
+    assert sacct_rows(line)["57"][0].energy_j == joules
+
+
+def test_energy_is_that_of_the_largest_step_because_the_jobs_own_row_has_a_node_twice() -> None:
+    job, script = account("COMPLETED")
+    rows = (replace(job, energy_j=1300.0), replace(script, energy_j=500.0), replace(step("COMPLETED"), energy_j=800.0))
+    assert judge.judge(PolledJob(row("COMPLETED"), rows, **DONE)).nodes_energy_j == 800.0
+    assert judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), **DONE)).nodes_energy_j is None
 
 
 def test_scontrol_output_becomes_a_row() -> None:

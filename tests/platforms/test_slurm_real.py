@@ -385,3 +385,4 @@ def test_a_poll_is_one_squeue(
     assert count["squeue"] <= polls + 2
     assert count["sacct"] <= count["squeue"]
     assert all(job.status.state is State.SUCCEEDED for job in runner.jobs)
+    assert {job.status.nodes_energy_j for job in runner.jobs} == {None}  # no plugin counts, and sacct says 0

@@ -266,6 +266,10 @@ def _ended(job: PolledJob) -> _Ended:
     if last_row is not None:
         slurm_state = STATES.get(last_row.state, State.LOST)
     status = _status(State.UNKNOWN, "", job.queue_row, account_row)
+    # The row of the job adds up its steps, so the energy of the script's own node is in it twice: as the script's, and
+    # as that of srun. The largest row is of one step, and has each node once.
+    joules = [row.energy_j for row in rows[1:] if row.energy_j is not None]
+    status = replace(status, nodes_energy_j=max(joules, default=None))
     exit_file = job.exit_file
     if exit_file is not None:
         nodes = status.nodes or expand_nodes(exit_file.nodes)

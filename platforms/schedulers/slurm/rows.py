@@ -14,7 +14,8 @@ from platforms.schedulers.slurm.states import STATES
 # The reasons stand last because they may contain anything.
 SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%n|%r"
 SINFO_FORMAT = "%N|%P|%T|%f|%G|%H|%u|%E"
-SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList"
+SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList,ConsumedEnergyRaw"
+MOST_JOULES = 1e15  # some versions of sacct print 2^64 - 2 where nothing was measured
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class JobRow:
     """One job, or one step of a job, as squeue, sacct or scontrol shows it.
 
     Times are Unix seconds. `state` is its first word, as in STATES; `asked_nodes` are those that it must have, in
-    Slurm's form; `expected_s` is when Slurm's backfill scheduler expects a pending job to start.
+    Slurm's form; `expected_s` is when Slurm's backfill scheduler expects a pending job to start; `energy_j` is what its
+    nodes took, as far as the cluster's plugin counts it.
     """
 
     id: str
@@ -37,6 +39,7 @@ class JobRow:
     started_s: float | None = None
     ended_s: float | None = None
     expected_s: float | None = None
+    energy_j: float | None = None
 
     @property
     def live(self) -> bool:
@@ -125,9 +128,9 @@ def sacct_rows(output: str) -> dict[str, list[JobRow]]:
     rows: dict[str, list[JobRow]] = {}
     for line in output.splitlines():
         fields = line.split("|")
-        if len(fields) != 8:
+        if len(fields) != 9:
             continue
-        row_id, state_text, name, submitted, started, ended, exit_text, nodes = fields
+        row_id, state_text, name, submitted, started, ended, exit_text, nodes, joules = fields
         state, _, cancelled_by = state_text.partition(" ")  # CANCELLED by 1000
         exit_code, signal = _exit_code_and_signal(exit_text)
         had_nodes = nodes not in ("", "None assigned")
@@ -142,6 +145,7 @@ def sacct_rows(output: str) -> dict[str, list[JobRow]]:
             submitted_s=unix_time(submitted),
             started_s=unix_time(started) if had_nodes else None,
             ended_s=unix_time(ended),
+            energy_j=float(joules) if joules.isdecimal() and 0 < int(joules) < MOST_JOULES else None,
         )
         job_id = row_id.partition(".")[0]
         rows.setdefault(job_id, []).append(row)
