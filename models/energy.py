@@ -21,7 +21,6 @@ POLL_S = 0.25  # to wake up is most of what a reading costs
 SHORTEST_S = 10.0
 DISAGREE = 0.10  # of the larger one: by how much counter and power may differ
 ABOVE_LIMIT = 0.05  # by how much the mean power may be above the limit, which the device keeps over longer times
-JOIN_S = 5.0  # how long to wait for a library that does not return
 
 
 class EnergySource(NamedTuple):
@@ -34,21 +33,8 @@ class EnergySource(NamedTuple):
     parts: int = 1  # into which the device is divided, one for each rank that may use it
 
 
-class Counted(NamedTuple):
-    """What one rank observed of its device, whose name, parts and limit are those of its EnergySource."""
-
-    host: str
-    device: str = ""
-    parts: int = 1
-    limit_w: Optional[float] = None
-    seconds: float = 0.0
-    joules: Optional[float] = None  # by the counter; None: it did not answer
-    polled_joules: Optional[float] = None  # by the power; None: it did not answer
-    why: Optional[str] = None  # why there is nothing to observe
-
-
 class EnergyWatch:
-    """Observes one rank's device from `begin` to `end`.
+    """Observes one rank's device from `begin` to `end`, once.
 
     source: of an Accelerator's `energy_source`; a text says why there is none; None: the family has no such counters.
     """
@@ -61,74 +47,98 @@ class EnergyWatch:
         self._poll_s = poll_s
         self._stop = threading.Event()
         self._thread: Optional[threading.Thread] = None
-        self._counter_before: Optional[float] = None
-        self._counter_after: Optional[float] = None
-        self._began_s = self._ended_s = 0.0
-        self._last: Optional[Tuple[float, float]] = None  # time and power of the last reading
-        self._polled_j = 0.0
+        self._counters: List[Tuple[float, Optional[float]]] = []  # time and joules, at begin and at end
+        self._powers: List[Tuple[float, float]] = []  # time and watts
 
     def begin(self) -> None:
-        if not isinstance(self._source, EnergySource):
-            return
-        self.end()
-        self._last = None
-        self._polled_j = 0.0
-        self._counter_before = self._source.joules()
-        self._began_s = self._now()
-        self._read_power(self._source)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._poll, args=(self._source, self._stop), name="energy", daemon=True)
-        self._thread.start()
+        if isinstance(self._source, EnergySource):
+            self._counters = [(self._now(), self._source.joules())]
+            self._thread = threading.Thread(target=self._poll, args=(self._source,), name="energy", daemon=True)
+            self._thread.start()
 
     def end(self) -> None:
-        if self._thread is None or not isinstance(self._source, EnergySource):
-            return
-        self._stop.set()
-        self._thread.join(JOIN_S)
-        self._thread = None
-        self._read_power(self._source)
-        self._ended_s = self._now()
-        self._counter_after = self._source.joules()
+        if self._thread is not None and isinstance(self._source, EnergySource):
+            self._stop.set()
+            self._thread.join()
+            self._thread = None
+            self._counters.append((self._now(), self._source.joules()))
 
-    def counted(self) -> Optional[Counted]:
-        """Return what was observed; None where there is nothing to say."""
+    def _poll(self, source: EnergySource) -> None:
+        wait_s = 0.0
+        is_over = False
+        while not is_over:  # one more reading follows the end
+            is_over = self._stop.wait(wait_s)
+            wait_s = self._poll_s
+            watts = source.watts()
+            if watts is not None:
+                self._powers.append((self._now(), watts))
+
+    def counted(self) -> Optional[Dict[str, Any]]:
+        """Return what was observed, or `why` that says nothing; None where nobody expects anything."""
         source = self._source
         if not isinstance(source, EnergySource):
-            return None if source is None else Counted(platform.node(), why=source)
-        joules = None
-        if self._counter_before is not None and self._counter_after is not None:
-            joules = self._counter_after - self._counter_before
-        return Counted(
-            platform.node(),
-            source.device,
-            source.parts,
-            source.limit_w,
-            seconds=self._ended_s - self._began_s,
-            joules=joules,
-            polled_joules=self._polled_j or None,
-        )
-
-    def _poll(self, source: EnergySource, stop: threading.Event) -> None:
-        while not stop.wait(self._poll_s):
-            self._read_power(source)
-
-    def _read_power(self, source: EnergySource) -> None:
-        watts = source.watts()
-        if watts is None:
-            return
-        at_s = self._now()
-        if self._last is not None:
-            before_s, before_w = self._last
-            self._polled_j += (at_s - before_s) * (before_w + watts) / 2
-        self._last = (at_s, watts)
+            return None if source is None else {"why": source}
+        if len(self._counters) != 2:
+            return {"why": "it was not observed to the end"}
+        (began_s, before), (ended_s, after) = self._counters
+        seconds = ended_s - began_s
+        joules = None if before is None or after is None else after - before
+        pairs = zip(self._powers, self._powers[1:])
+        polled = sum((end_s - at_s) * (watts + end_w) / 2 for (at_s, watts), (end_s, end_w) in pairs)
+        why = doubt(seconds, joules, polled or None, source.limit_w)
+        if why is not None:
+            return {"why": why}
+        device = {"device": f"{source.device} on {platform.node()}", "parts": source.parts}
+        return {**device, "joules": joules, "polled_joules": polled, "seconds": seconds}
 
 
-class Watches:
+def doubt(seconds: float, joules: Optional[float], polled: Optional[float], limit_w: Optional[float]) -> Optional[str]:
+    """Say why the energy of a device is not known; None: it is.
+
+    joules: by its counter. polled: by its power. None: its library did not answer.
+    """
+    if seconds < SHORTEST_S:
+        return f"{seconds:.1f} s are too short: powers are means of a second, so it takes {SHORTEST_S:g} s"
+    if joules is None or polled is None:
+        return f"its library tells no {'energy' if joules is None else 'power'}, and one source alone is not believed"
+    if joules < 0:
+        return "its counter of energy went backwards"
+    both = f"its counter says {joules:,.0f} J, and its power adds up to {polled:,.0f} J"
+    if abs(joules - polled) > DISAGREE * max(joules, polled):
+        return f"{both}: they differ by more than {DISAGREE:.0%}"
+    if limit_w is not None and max(joules, polled) > (1 + ABOVE_LIMIT) * limit_w * seconds:
+        return f"{both} in {seconds:.1f} s: more than its limit of {limit_w:g} W allows"
+    return None
+
+
+def join(counted: Sequence[Optional[Dict[str, Any]]]) -> Dict[str, Any]:
+    """Return `energy` of the wire's summary, a sum over devices, or why it is not known; {} for families without it.
+
+    counted: by each rank, in order of rank.
+    """
+    devices: Dict[str, List[Dict[str, Any]]] = {}
+    for rank, of_rank in enumerate(counted):
+        if of_rank is not None and "why" in of_rank:
+            return {"energy": {"why": f"{of_rank['why']} (rank {rank})"}}
+        if of_rank is not None:
+            devices.setdefault(of_rank["device"], []).append(of_rank)
+    for device, sharers in devices.items():
+        if len(sharers) < sharers[0]["parts"]:
+            of_job = f"this job has {len(sharers)} of {sharers[0]['parts']} parts of {device}"
+            return {"energy": {"why": f"{of_job}, and the counter is of all of them"}}
+    if not devices:
+        return {}
+    firsts = [sharers[0] for sharers in devices.values()]
+    sums = {name: round(sum(first[name] for first in firsts), 1) for name in ("joules", "polled_joules")}
+    seconds = round(max(first["seconds"] for first in firsts), 3)
+    return {"energy": {**sums, "devices": len(firsts), "seconds": seconds}}
+
+
+class Watches(NamedTuple):
     """The meter's `watch`: what else used the processors, and what energy the device took."""
 
-    def __init__(self, node: NodeWatch, energy: EnergyWatch) -> None:
-        self.node = node
-        self.energy = energy
+    node: NodeWatch
+    energy: EnergyWatch
 
     def begin(self) -> None:
         self.node.begin()
@@ -136,6 +146,7 @@ class Watches:
 
     def end(self) -> None:
         self.energy.end()
+<<<<<<< HEAD
         self.node.end()
 
 
@@ -189,3 +200,6 @@ def doubt(counted: Counted) -> Optional[str]:
     if limit_w is not None and max(joules, polled) > (1 + ABOVE_LIMIT) * limit_w * seconds:
         return f"{both} in {seconds:.1f} s: more than its limit of {limit_w:g} W allows"
     return None
+=======
+        self.node.end()
+>>>>>>> 40bb4ea (Energy: fewer lines, one reading of power more at the end; documented, and read from a real Slurm that counts)

@@ -485,7 +485,7 @@ class Status:
         away: the scheduler did not answer, so the job may have changed since.
         expected_s: when a waiting job is expected to start. It does not count as a change of the status, because it
             moves while nothing happens.
-        nodes_energy_j: what the nodes took while the job's largest step ran, by the scheduler's account, in joules.
+        nodes_energy_j: joules that the nodes took, by the scheduler's account, in that step of the job that took most.
         error: what prevented that the job's state could be read, if it is no answer of its scheduler.
     """
 

@@ -55,14 +55,10 @@ def nvml_energy(uuid: Optional[str]) -> Union[EnergySource, str]:
 
     Without the UUID it would be a guess which GPU is meant.
     """
-    if uuid is None:
-        return "this torch does not tell which GPU it is"
     try:
         pynvml, gpu = _nvml_gpu(uuid, None)
-    except ImportError:
-        return "nvidia-ml-py is not installed"
     except Exception as error:
-        return f"NVML does not know this GPU, as it knows no MIG slice: {error}"
+        return f"NVML does not answer for this GPU: {error}"
     mig_mode = _ask(pynvml, "nvmlDeviceGetMigMode", gpu)  # now, and after the next reset
     if mig_mode is not None and mig_mode[0]:
         return "a MIG slice has no counter, and that of its GPU is of all slices"
@@ -72,7 +68,7 @@ def nvml_energy(uuid: Optional[str]) -> Union[EnergySource, str]:
         return None if not value else float(value) / 1000
 
     return EnergySource(
-        uuid,
+        str(uuid),
         lambda: thousandths("nvmlDeviceGetTotalEnergyConsumption"),
         lambda: thousandths("nvmlDeviceGetPowerUsage"),
         thousandths("nvmlDeviceGetEnforcedPowerLimit"),
@@ -87,7 +83,7 @@ def _nvml_gpu(uuid: Optional[str], index: Optional[int]) -> Tuple[Any, Any]:
     if uuid is not None:
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
     if index is None:
-        raise LookupError("neither its UUID nor its number is known")
+        raise LookupError("this torch does not tell which one it is")
     return pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)
 
 
@@ -117,15 +113,11 @@ def amd_smi_health(address: Optional[str]) -> Optional[Dict[str, object]]:
 
     address: PCI domain, bus and device, as in `0000:c9:00`. None without amdsmi, a driver, or the address.
     """
-    if address is None:
-        return None
     try:
         amdsmi, gpus = _amd_gpus(address)
         kinds, sensors = amdsmi.AmdSmiClkType, amdsmi.AmdSmiTemperatureType
         now = amdsmi.AmdSmiTemperatureMetric.CURRENT
     except Exception:  # not installed, no driver, another interface: in each case it is unknown
-        return None
-    if not gpus:
         return None
     gpu = gpus[0]
     clock = _ask(amdsmi, "amdsmi_get_clock_info", gpu, kinds.GFX)
@@ -146,14 +138,10 @@ def amd_smi_health(address: Optional[str]) -> Optional[Dict[str, object]]:
 
 def amd_smi_energy(address: Optional[str]) -> Union[EnergySource, str]:
     """Return the same as `nvml_energy`. A GPU that is divided has the counters of all its partitions together."""
-    if address is None:
-        return "this torch does not tell which GPU it is"
     try:
         amdsmi, gpus = _amd_gpus(address)
     except Exception as error:
-        return f"amdsmi is not installed, or finds no driver: {error!r}"
-    if not gpus:
-        return f"AMD SMI does not know a GPU {address}"
+        return f"AMD SMI does not answer for this GPU: {error!r}"
 
     def joules() -> Optional[float]:
         answer = _ask(amdsmi, "amdsmi_get_energy_count", gpus[0])
@@ -161,9 +149,9 @@ def amd_smi_energy(address: Optional[str]) -> Union[EnergySource, str]:
         microjoules = _number(answer, "counter_resolution")  # of a tick
         return ticks * microjoules / 1e6 if ticks and microjoules else None
 
-    limit = _number(_ask(amdsmi, "amdsmi_get_power_cap_info", gpus[0]), "power_cap")
-    limit_w = None if not limit else limit / 1e6
-    return EnergySource(address, joules, lambda: _amd_watts(amdsmi, gpus[0]), limit_w, parts=len(gpus))
+    limit = _number(_ask(amdsmi, "amdsmi_get_power_cap_info", gpus[0]), "power_cap")  # µW
+    limit_w = limit / 1e6 if limit else None
+    return EnergySource(str(address), joules, lambda: _amd_watts(amdsmi, gpus[0]), limit_w, parts=len(gpus))
 
 
 def _amd_watts(amdsmi: Any, gpu: Any) -> Optional[float]:
@@ -173,7 +161,7 @@ def _amd_watts(amdsmi: Any, gpu: Any) -> Optional[float]:
     return next((value for value in watts if value), None)  # no GPU that runs needs 0 W
 
 
-def _amd_gpus(address: str) -> Tuple[Any, List[Any]]:
+def _amd_gpus(address: Optional[str]) -> Tuple[Any, List[Any]]:
     """Return AMD SMI and its handles of the GPU with this PCI address. Their numbers mean nothing to HIP.
 
     A partition of an MI300 differs from its neighbour in the PCI function only; the first one answers for the GPU.
@@ -187,6 +175,8 @@ def _amd_gpus(address: str) -> Tuple[Any, List[Any]]:
         bdf = str(amdsmi.amdsmi_get_gpu_device_bdf(gpu))  # domain:bus:device.function
         if bdf.lower().rpartition(".")[0] == address:
             found.append(gpu)
+    if not found:
+        raise LookupError(f"it knows none at {address}")
     return amdsmi, found
 
 

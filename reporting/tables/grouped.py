@@ -107,8 +107,8 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     runs = [row.run for row in rows]
     units = " or ".join(dict.fromkeys(run.throughput_unit.name for run in runs))
     title = f"{name}: throughputs in {units} over all devices, spread within the job"
-    notes = [*bounds(runs), *bounds_found(rows), *shares_of_peak(runs), *token_notes(runs), *energy_notes(runs)]
-    notes += [*unknown_load(runs), *warnings.notes]
+    facts = [*bounds(runs), *bounds_found(rows), *shares_of_peak(runs), *token_notes(runs), *energy_notes(runs)]
+    notes = [*facts, *unknown_load(runs), *warnings.notes]
     return _table(title, headings, texts, notes)
 
 

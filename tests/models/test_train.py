@@ -84,6 +84,7 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
     assert summary["parameters_identical"] is None
     assert (summary["slowest"], summary["longest_stall"]) == (None, None)  # one rank
     assert 0 < summary["contention"]["used_cores"][0] < 2  # one thread
+    assert "energy" not in summary  # processors have no counter that users may read
     assert summary["flop_per_sample"] == pytest.approx(3_001_468_416)
     assert summary["peak_memory_bytes"] > 100e6  # parameters, gradients and momentum alone
     assert summary["attainable_flops"] > summary["compute_throughput"] * summary["flop_per_sample"] / 1.5

@@ -136,13 +136,6 @@ def test_no_energy_is_not_measured(text: str, joules: float | None) -> None:
     assert sacct_rows(line)["57"][0].energy_j == joules
 
 
-def test_energy_is_that_of_the_largest_step_because_the_jobs_own_row_has_a_node_twice() -> None:
-    job, script = account("COMPLETED")
-    rows = (replace(job, energy_j=1300.0), replace(script, energy_j=500.0), replace(step("COMPLETED"), energy_j=800.0))
-    assert judge.judge(PolledJob(row("COMPLETED"), rows, **DONE)).nodes_energy_j == 800.0
-    assert judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), **DONE)).nodes_energy_j is None
-
-
 def test_scontrol_output_becomes_a_row() -> None:
     line = (
         "JobId=12 JobName=a-k1 UserId=me(1000) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=3:0 "
@@ -194,6 +187,20 @@ def step(state: str, code: int = 0, number: int = 0) -> JobRow:
 
 
 STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
+
+
+def test_energy_is_that_of_the_largest_step_which_has_each_node_once() -> None:
+    job, script = account("COMPLETED")
+    # a real Slurm, of two nodes of 100 W each, 14 s of a script, and a step of 10 s in it
+    rows = (
+        replace(job, energy_j=2002.0),
+        replace(script, energy_j=1414.0),
+        replace(step("COMPLETED"), energy_j=2002.0),
+    )
+    assert judge.judge(PolledJob(row("COMPLETED"), rows, **DONE)).nodes_energy_j == 2002.0
+    summed = (replace(job, energy_j=3416.0), *rows[1:])
+    assert judge.judge(PolledJob(row("COMPLETED"), summed, **DONE)).nodes_energy_j == 2002.0
+    assert judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), **DONE)).nodes_energy_j is None
 
 
 @pytest.mark.parametrize(

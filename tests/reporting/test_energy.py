@@ -72,15 +72,15 @@ def test_several_rows_have_one_line_on_numbers_and_one_on_reasons() -> None:
     lost = [run({"why": "2.0 s are too short"}), run({"why": "3.0 s are too short"})]
     assert notes(run(GOOD), run(dear), *lost, run()) == [
         "energy of the devices: 0.520 to 1.04 J a sample",
-        "energy of the devices not known in 2 of 5 rows: 2.0 s are too short, or another reason",
+        "energy of the devices not known in 2 of 5 rows: 2.0 s are too short",
     ]
 
 
-def test_the_schedulers_account_is_of_whole_nodes_and_a_whole_job() -> None:
-    line = "energy of the nodes by the scheduler: {} a job, with its start and whatever else ran there"
-    assert notes(run(nodes_energy_j=812_345.0)) == [line.format("812 kJ")]
+def test_the_schedulers_account_is_of_whole_nodes_and_of_a_step() -> None:
+    line = "energy of the nodes by the scheduler: {} in a job's largest step, with all else that ran there"
+    assert notes(run(nodes_energy_j=812_345.0)) == [line.format("812.3 kJ")]
     less = "; less than their devices took in the windows, so it does not count these"
-    assert notes(run(GOOD, nodes_energy_j=5000.0))[1:] == [line.format("5,000 J") + less]
+    assert notes(run(GOOD, nodes_energy_j=5000.0))[1:] == [line.format("5.00 kJ") + less]
 
 
 def test_an_old_run_json_has_no_account() -> None:

@@ -266,8 +266,8 @@ def _ended(job: PolledJob) -> _Ended:
     if last_row is not None:
         slurm_state = STATES.get(last_row.state, State.LOST)
     status = _status(State.UNKNOWN, "", job.queue_row, account_row)
-    # The row of the job adds up its steps, so the energy of the script's own node is in it twice: as the script's, and
-    # as that of srun. The largest row is of one step, and has each node once.
+    # The job's own row adds up those of its steps that end before it, whose times and nodes overlap. The largest row is
+    # of one step, and has each node once.
     joules = [row.energy_j for row in rows[1:] if row.energy_j is not None]
     status = replace(status, nodes_energy_j=max(joules, default=None))
     exit_file = job.exit_file

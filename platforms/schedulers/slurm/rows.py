@@ -15,7 +15,6 @@ from platforms.schedulers.slurm.states import STATES
 SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%n|%r"
 SINFO_FORMAT = "%N|%P|%T|%f|%G|%H|%u|%E"
 SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList,ConsumedEnergyRaw"
-MOST_JOULES = 1e15  # some versions of sacct print 2^64 - 2 where nothing was measured
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,8 @@ def sacct_rows(output: str) -> dict[str, list[JobRow]]:
             submitted_s=unix_time(submitted),
             started_s=unix_time(started) if had_nodes else None,
             ended_s=unix_time(ended),
-            energy_j=float(joules) if joules.isdecimal() and 0 < int(joules) < MOST_JOULES else None,
+            # where nothing counts it is 0, empty, or, by some versions, 2^64 - 2
+            energy_j=float(joules) if joules.isdecimal() and 0 < int(joules) < 2**63 else None,
         )
         job_id = row_id.partition(".")[0]
         rows.setdefault(job_id, []).append(row)
