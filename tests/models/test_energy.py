@@ -12,9 +12,9 @@ import pytest
 
 from models import energy
 from models.accelerators import gpu_health
-from models.contention import ContentionWatch
 from models.energy import EnergySource, EnergyWatch, Watches
 from models.meter import Meter
+from models.node import NodeWatch
 from tests.models.fake_amdsmi import FakeAmdSmi, FakeGpu, mi210
 
 GOOD = {"seconds": 20.0, "joules": 5213.0, "polled": 5190.0, "limit_w": 400.0}
@@ -52,7 +52,7 @@ def bench() -> Bench:
 
 
 def test_counter_and_power_are_read_before_and_after_the_windows(bench: Bench) -> None:
-    watches = Watches(ContentionWatch(), EnergyWatch(bench.source, bench.now, poll_s=0.0005))
+    watches = Watches(NodeWatch(of_node=False), EnergyWatch(bench.source, bench.now, poll_s=0.0005))
     meter = Meter(samples=1, warmup_steps=1, windows=1, steps_per_window=2, folder=None, watch=watches)
     reads = []
 
@@ -68,7 +68,7 @@ def test_counter_and_power_are_read_before_and_after_the_windows(bench: Bench) -
     assert bench.reads > 30
     counted = watches.energy.counted()
     assert counted is not None
-    assert watches.contention.counted(threads=1, of_node=True) is not None
+    assert watches.node.counted(threads=1, of_node=True) is not None
     seconds = counted["seconds"]
     assert [counted["joules"], counted["polled_joules"]] == pytest.approx([300 * seconds] * 2, rel=0.1)
     assert "energy" not in [thread.name for thread in threading.enumerate()]
