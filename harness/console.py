@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from platforms.runner import Job
     from reporting.account import Spent
     from reporting.gate.verdict import Verdict
+    from reporting.history.envelope import Envelope
 
 HEARTBEAT_S = 30.0  # how often a log gets a line on a job that does not change
 REDRAW_S = 1.0  # how often the live block is drawn at most
@@ -131,6 +132,7 @@ class Console:
         verdicts: Mapping[str, Mapping[str, Verdict]],
         jobs: Sequence[Job],
         began_s: float,
+        envelopes: Sequence[Envelope] = (),
     ) -> None:
         """After everything else: what each job waited for and took, and the tables like the paper's.
 
@@ -138,14 +140,17 @@ class Console:
             remarks: on the runs of tests with several jobs, by test.
             verdicts: of the gate, by test and metric.
             began_s: when this session began, in Unix seconds.
+            envelopes: of the jobs that have measured well, for the tables of layouts.
         """
         if jobs and not self._quiet:
             from reporting.account import account
 
             self._table("jobs", account([spent(job, began_s) for job in jobs]))
         if runs:
+            from reporting.compare.scaling import scalings
             from reporting.tables.grouped import tables_of
             from reporting.tables.row import Row
+            from reporting.tables.scaling import scaling_tables
             from reporting.tables.text import text
 
             rows = []
@@ -153,7 +158,7 @@ class Console:
                 remark = remarks.get(run.test)
                 rows.append(Row(run, verdicts.get(run.test, {}), remarks=() if remark is None else (remark,)))
             width = self._config.get_terminal_writer().fullwidth if self._terminal else None
-            self._table("results", text(tables_of(rows, join=True), width))
+            self._table("results", text([*tables_of(rows, join=True), *scaling_tables(scalings(envelopes))], width))
 
     def _table(self, title: str, lines: Sequence[str]) -> None:
         if self._reporter is not None:

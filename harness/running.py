@@ -186,7 +186,9 @@ class Running:
         verdicts = {name: test.verdicts for name, test in self.tests.items() if test.verdicts}
         recorded = [test.recorded for test in self.tests.values() if test.recorded is not None]
         remarks = {name: test.remark for name, test in self.tests.items() if test.remark is not None}
-        console.summary(recorded, remarks, verdicts, self.runner.jobs, self.began_s)
+        results = [self.trials.results(name) for name, test in self.tests.items() if test.recorded is not None]
+        envelopes = [one.envelope for of_test in results for one in of_test if one.envelope is not None]
+        console.summary(recorded, remarks, verdicts, self.runner.jobs, self.began_s, envelopes)
         if self.confirmations is not None:
             judging = self.confirmations.judging
             for line in (*self.confirmations.summary(), *judging.summary(verdicts)):

@@ -17,6 +17,7 @@ from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
 from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, now_of, typed_date, until_tonight
+from reporting.compare.scaling import scalings
 from reporting.gate.committed import commitments
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
@@ -26,6 +27,7 @@ from reporting.tables.grouped import Table, tables_of
 from reporting.tables.history_rows import all_rows, latest_rows
 from reporting.tables.markdown import markdown
 from reporting.tables.row import Row
+from reporting.tables.scaling import scaling_tables
 from reporting.tables.text import text
 from reporting.tables.tidy import tidy
 
@@ -71,7 +73,9 @@ def main(options: argparse.Namespace) -> int:
         rows = _rows(site, envelopes, options, problems)
         if not rows:
             raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")
-        content, written = _content(rows, site, options), f"runs written to {options.output}: {len(rows)}"
+        night_ends, since = site.settings.night_ends, options.since or datetime.date.min
+        scaling = scaling_tables(scalings([one for one in envelopes if night_of(one.time_s, night_ends) >= since]))
+        content, written = _content(rows, scaling, site, options), f"runs written to {options.output}: {len(rows)}"
     if options.output is None:
         print(content, end="")
         sys.stdout.flush()
@@ -82,10 +86,10 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _content(rows: Sequence[Row], site: OpenedSite, options: argparse.Namespace) -> str:
+def _content(rows: Sequence[Row], scaling: Sequence[Table], site: OpenedSite, options: argparse.Namespace) -> str:
     if options.format == "csv":
         return tidy(rows, site.settings.night_ends)
-    return _page(_tables(rows, options), options, None)
+    return _page([*_tables(rows, options), *scaling], options, None)
 
 
 def _page(tables: Sequence[Table], options: argparse.Namespace, width: int | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from platforms.job import Metric, Outcome, ThroughputUnit, Trial, Window, split_refusal, throughput_unit
-from platforms.results.gates import LOG_DOUBT, UNSTEADY, part
+from platforms.results.gates import LOG_DOUBT, UNSTEADY, number, part
 from reporting.history import node_facts
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import ALL_WINDOWS, THROTTLED, TRIED, UNSTEADY_RUN, Envelope, Key
@@ -20,6 +20,8 @@ NOT_ALONE = "not alone"
 STOLEN_SHARE = 0.02  # of a virtual machine's processor time, from which on the job warns of it (models/checks.py)
 STEP_PARTS = ("wait_ms", "h2d_ms", "stall_ms", "step_ms", "other_ms")
 """What stands beside a run and says where the time of a step goes (docs/history.md)."""
+EXCHANGE = "exchange_ms"
+"""For how long of `step_ms` even the last rank to be ready exchanges gradients; missing where that is not known."""
 EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap: that is no disturbance
 
 # The job knows when others' work and its own threads disturb it (docs/measuring.md), and says so in a warning that
@@ -122,6 +124,9 @@ def beside_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
         found["compute_fraction"] = Metric(1 - run.stall_s / run.wall_s, "")
         for name, seconds in _parts_of_wall(run, run.stall_s, run.compute_s).items():
             found[name] = Metric(1000 * seconds / run.steps, "ms", "lower")
+        exchange = number(part(run_json, "summary").get("exchange_share"))
+        if exchange is not None:
+            found[EXCHANGE] = Metric(1000 * exchange * run.wall_s / run.steps, "ms", "lower")
     found[FASTEST] = unit.metric(_throughput(fastest_stretch(windows)))
     energy = energy_of(part(run_json, "summary"), run.samples, run.wall_s, unit)
     if isinstance(energy, Metric):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from platforms.job import Outcome, RefusedError
+from reporting.compare.scaling import scalings
 from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import Standing, records_of
 from reporting.history.endings import ReadsEnding, by_outcome
@@ -96,6 +97,7 @@ def build(
         notes=_notes(reports, first, asked),
         problems=(*problems, *references.problems),
         month=None if month is None else _month(site, month, envelopes, asked),
+        scalings=tuple(scalings([job for job in envelopes if job.trial.in_series])),
     )
 
 

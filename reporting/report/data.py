@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from reporting.compare.scaling import Scaling
+
 SCHEMA = 1
 
 
@@ -425,6 +427,7 @@ class ReportData:
         conditions: how many tests have which condition.
         problems: what could not be read of the history and the answers, each a sentence.
         month: the month that was asked for.
+        scalings: of each test that has run in several layouts in one session, the last such session.
     """
 
     schema: int
@@ -441,3 +444,4 @@ class ReportData:
     notes: tuple[NoteReport, ...] = ()
     problems: tuple[str, ...] = ()
     month: MonthReport | None = None
+    scalings: tuple[Scaling, ...] = ()

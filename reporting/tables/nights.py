@@ -16,7 +16,7 @@ from reporting.history.comparability import differences
 from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope, Metric
 from reporting.history.nights import night_of
-from reporting.history.run_facts import FASTEST, STEP_PARTS
+from reporting.history.run_facts import EXCHANGE, FASTEST, STEP_PARTS
 from reporting.phrases import percent, spaced
 from reporting.references.answers import References
 from reporting.tables.grouped import Table
@@ -61,7 +61,7 @@ def _night_table(
     series = series_of(metric, latest, envelopes, night_ends)
     pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
     changes, restless = changes_before(envelopes)
-    beside = [name for name in latest.beside if name not in (*STEP_PARTS, FASTEST)]
+    beside = [name for name in latest.beside if name not in (*STEP_PARTS, EXCHANGE, FASTEST)]
     rows = []
     for position in range(max(0, len(envelopes) - shown), len(envelopes)):
         envelope = envelopes[position]

@@ -46,6 +46,8 @@ STYLE = """
 .chart .track{fill:var(--line);opacity:.55}
 .chart .bar{fill:var(--ink);opacity:.22}
 .chart .bar.past{fill:none;stroke:var(--ink);stroke-dasharray:3 3;opacity:.6}
+.chart .ideal{stroke:var(--muted);stroke-dasharray:7 3}
+.chart .scaled{stroke:var(--ink);stroke-width:1.5}
 .chart .pin{stroke:var(--ink);stroke-width:2}
 .chart .part-wait{fill:color-mix(in srgb,var(--ink) 85%,var(--surface))}
 .chart .part-copies{fill:color-mix(in srgb,var(--ink) 55%,var(--surface))}
