@@ -48,6 +48,21 @@ def test_rounds_of_a_language_model_are_in_seconds_per_token(project):
     assert extra["compute_throughput"] == pytest.approx(200_000 / 0.75)
 
 
+def test_layouts_of_one_session_stand_in_a_table_of_their_own(project):
+    project.job_test("seconds=0.5,0.5")
+    project.write("site/platforms/own.yaml", "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1, 1x2]}\n")
+    project.write("site/site.yaml", "enabled: [own]\n")
+    result = project.pytest("-m", "own")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "it on own: scaling against 1x1cpu, session *",
+            "1x1cpu * base *",
+            "1x2cpu * neither * the batch is not known*",
+        ]
+    )
+
+
 def compare(project: Project) -> Session:
     """A session in a process of its own, for what pytest itself does at its very end."""
     session = project.begin("--benchmark-autosave", "--benchmark-compare", "--benchmark-compare-fail=mean:5%")

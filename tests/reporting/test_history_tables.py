@@ -84,6 +84,16 @@ def test_a_run_in_doubt_says_why(site: Path, capsys: Capture) -> None:
     assert "[2] it fills no pin, since it is in doubt: crowded" in out
 
 
+def test_layouts_of_one_session_stand_below_the_runs(site: Path, capsys: Capture) -> None:
+    record(site / "history", 0, 400.0)
+    two = {"test": "test_resnet50.py::test_resnet50[a100-2x4gpu-tuned]", "layout": "2x4gpu"}
+    record(site / "history", 0, 600.0, **two)
+    assert table(site) == 0
+    *_runs, scaling = capsys.readouterr().out.split("\n\n")
+    assert "resnet50 tuned on a100: scaling against 1x4gpu, session nightly-000" in scaling
+    assert re.search(r" 1\.50  strong +75\.0% +none +the device step 95 % \(31\.7 ms\)\n", scaling)
+
+
 def test_sites_that_share_a_history_have_tables_of_their_own(site: Path, capsys: Capture) -> None:
     ours = envelope(metrics={"triad": Metric(812.0, "GB/s")})
     theirs = replace(ours, key=ours.key._replace(site="theirs"), metrics={"triad": Metric(400.0, "GB/s")})

@@ -11,7 +11,7 @@ from platforms.job import Metric, Outcome
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope, Revision
 from reporting.history.envelope_json import from_line, to_line
-from reporting.history.run_facts import STEP_PARTS, THROUGHPUT, envelope_of
+from reporting.history.run_facts import EXCHANGE, STEP_PARTS, THROUGHPUT, envelope_of
 from tests.reporting.run_json import WINDOW, gpu_run
 
 
@@ -61,6 +61,12 @@ def test_the_parts_of_a_step_add_up_to_the_whole(copying_s: float | None) -> Non
         assert parts == pytest.approx({"stall_ms": 10.0, "step_ms": 185.0, "other_ms": 5.0})
     else:
         assert parts == pytest.approx({"wait_ms": 7.5, "h2d_ms": 2.5, "step_ms": 185.0, "other_ms": 5.0})
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.25, 50.0), (None, None), ("much", None)])
+def test_the_exchange_of_gradients_stands_beside_where_it_is_known(share: object, found: float | None) -> None:
+    beside = envelope(gpu_run(summary__exchange_share=share)).beside
+    assert (beside[EXCHANGE].value if EXCHANGE in beside else None) == found
 
 
 def test_the_rest_of_a_step_may_be_negative() -> None:
