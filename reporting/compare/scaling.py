@@ -20,8 +20,8 @@ LEAST_LOST = 0.02
 """A layout that loses less loses nothing: single runs differ by so much."""
 MOST_NAMED = 0.8
 """The largest parts are named until they hold so much of what is lost."""
-LEAST_AGREEMENT = 0.05
-"""The parts of a step and the throughput must say the same loss, to so much of the step."""
+DISAGREEMENT = 0.2
+"""Of the loss: the parts of a step and the throughput may differ in it by so much."""
 COMPUTING = "computing_ms"
 """The device step without the exchange of gradients."""
 UNSPLIT = "not known"
@@ -101,7 +101,9 @@ def scalings(envelopes: Sequence[Envelope]) -> list[Scaling]:
     """
     sessions: dict[tuple[object, ...], dict[str, dict[str, list[Envelope]]]] = {}
     for one in sorted(envelopes, key=lambda envelope: envelope.time_s):
-        if one.sane and THROUGHPUT in one.metrics and one.trial.role is Role.MEASURE and _devices(one.layout):
+        throughput = one.metrics.get(THROUGHPUT)
+        is_measured = one.sane and throughput is not None and 0 < throughput.value < math.inf
+        if is_measured and one.trial.role is Role.MEASURE and _devices(one.layout):
             function = one.key.test.partition("[")[0]
             test = (one.platform, function, setting_of(one.key.test), one.trial.label, one.key.site)
             runs = sessions.setdefault(test, {}).setdefault(one.key.run_id, {})
@@ -168,10 +170,12 @@ def lost_in(now: Mapping[str, float], base: Mapping[str, float], efficiency: flo
     """
     if efficiency > 1 - LEAST_LOST:
         return "nothing"
-    if not now or now.keys() != base.keys():
+    step_ms = math.fsum(now.values())
+    if now.keys() != base.keys() or not step_ms > 0:
         return UNSPLIT
     lost = {name: now[name] - share * base[name] for name in now}
-    if abs(math.fsum(lost.values()) / math.fsum(now.values()) - (1 - efficiency)) > LEAST_AGREEMENT:
+    difference = math.fsum(lost.values()) / step_ms - (1 - efficiency)
+    if not abs(difference) <= DISAGREEMENT * (1 - efficiency):
         return "not known: the parts of the step do not add up to the loss"
     whole = math.fsum(ms for ms in lost.values() if ms > 0)
     named: list[str] = []

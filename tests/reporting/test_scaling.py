@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,11 +43,10 @@ def run(
     content = gpu_run(
         test=test.format(layout),
         layout=f"{layout}gpu",
-        windows=[window],
         start__request__global_batch_size=batch,
         summary__exchange_share=None if exchange is None else exchange / wall,
         started_s=began,
-        **changes,
+        **{"windows": [window], **changes},
     )
     return envelope_of(
         content, site="site", run_id=run_id, attempt=1, outcome=Outcome.PASSED, sane=True, revision=3, written_s=1.0
@@ -104,6 +104,7 @@ def test_where_it_is_lost_is_not_known_without_the_same_parts_or_if_they_do_not_
     assert lost_in({"stall_ms": 10.0, "step_ms": 190.0}, BASE, 0.5, 1.0) == "not known"
     contradicts = lost_in({"wait_ms": 10.0, "step_ms": 110.0}, BASE, 0.5, 1.0)
     assert contradicts == "not known: the parts of the step do not add up to the loss"
+    assert lost_in({"wait_ms": math.nan, "step_ms": 1.0}, BASE, 0.5, 1.0) == "not known"
 
 
 def test_a_device_that_does_not_tell_the_parts_says_why() -> None:
@@ -129,7 +130,8 @@ def test_only_the_last_session_with_several_layouts_counts_and_only_runs_with_nu
     alone = run("1x4", 128, began=99.0, run_id="r3")
     assert one([*last, *first, alone]).run_id == "r2"
     others = [replace(run("1x2", 64), sane=False), replace(run("1x2", 64), trial=Trial(Role.CONFIRM))]
-    assert scalings([run("1x1", 32), *others]) == []
+    no_number = run("1x2", 64, windows=[], effective_throughput=math.nan)
+    assert scalings([run("1x1", 32), *others, no_number]) == []
 
 
 def test_other_settings_and_other_tests_are_no_layouts_of_a_test() -> None:
