@@ -150,7 +150,7 @@ class Console:
             from reporting.compare.scaling import scalings
             from reporting.tables.grouped import tables_of
             from reporting.tables.row import Row
-            from reporting.tables.scaling import scaling_tables
+            from reporting.tables.scaling import scaling_table
             from reporting.tables.text import text
 
             rows = []
@@ -158,7 +158,7 @@ class Console:
                 remark = remarks.get(run.test)
                 rows.append(Row(run, verdicts.get(run.test, {}), remarks=() if remark is None else (remark,)))
             width = self._config.get_terminal_writer().fullwidth if self._terminal else None
-            self._table("results", text([*tables_of(rows, join=True), *scaling_tables(scalings(envelopes))], width))
+            self._table("results", text([*tables_of(rows, join=True), *map(scaling_table, scalings(envelopes))], width))
 
     def _table(self, title: str, lines: Sequence[str]) -> None:
         if self._reporter is not None:

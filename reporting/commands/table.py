@@ -27,7 +27,7 @@ from reporting.tables.grouped import Table, tables_of
 from reporting.tables.history_rows import all_rows, latest_rows
 from reporting.tables.markdown import markdown
 from reporting.tables.row import Row
-from reporting.tables.scaling import scaling_tables
+from reporting.tables.scaling import scaling_table
 from reporting.tables.text import text
 from reporting.tables.tidy import tidy
 
@@ -73,9 +73,9 @@ def main(options: argparse.Namespace) -> int:
         rows = _rows(site, envelopes, options, problems)
         if not rows:
             raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")
-        night_ends, since = site.settings.night_ends, options.since or datetime.date.min
-        scaling = scaling_tables(scalings([one for one in envelopes if night_of(one.time_s, night_ends) >= since]))
-        content, written = _content(rows, scaling, site, options), f"runs written to {options.output}: {len(rows)}"
+        first, night_ends = options.since or datetime.date.min, site.settings.night_ends
+        shown = [envelope for envelope in envelopes if night_of(envelope.time_s, night_ends) >= first]
+        content, written = _content(rows, shown, site, options), f"runs written to {options.output}: {len(rows)}"
     if options.output is None:
         print(content, end="")
         sys.stdout.flush()
@@ -86,10 +86,10 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _content(rows: Sequence[Row], scaling: Sequence[Table], site: OpenedSite, options: argparse.Namespace) -> str:
+def _content(rows: Sequence[Row], shown: Sequence[Envelope], site: OpenedSite, options: argparse.Namespace) -> str:
     if options.format == "csv":
         return tidy(rows, site.settings.night_ends)
-    return _page([*_tables(rows, options), *scaling], options, None)
+    return _page([*_tables(rows, options), *map(scaling_table, scalings(shown))], options, None)
 
 
 def _page(tables: Sequence[Table], options: argparse.Namespace, width: int | None) -> str:

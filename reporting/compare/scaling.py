@@ -25,6 +25,8 @@ DISAGREEMENT = 0.2
 COMPUTING = "computing_ms"
 """The device step without the exchange of gradients."""
 UNSPLIT = "not known"
+NO_BATCH = "not known: the batch is not known"
+BOTH_DIFFER = "not known: the global batch and that of each device differ"
 NAMES: Mapping[str, str] = {**PARTS, EXCHANGE: "exchange of gradients", COMPUTING: "computing"}
 NO_SCALING = "smoke: its steps are so short that several ranks mostly wait for each other; it is no measure of scaling"
 _LAYOUT = re.compile(r"(\d+)x(\d+)[a-z]*")
@@ -51,7 +53,8 @@ class ScaledLayout:
         batch: the global batch; None if it is not known.
         throughput: the median of the layout's runs.
         speedup: times that of the smallest layout.
-        efficiency: the throughput of each device, as a fraction of that of the smallest layout; None of NEITHER.
+        efficiency: the throughput of each device as a fraction of that of the smallest layout; None of
+            BASE and NEITHER.
         lost: in which parts of the step the rest of the efficiency is, in words.
         doubts: of its runs (docs/history.md).
     """
@@ -59,7 +62,6 @@ class ScaledLayout:
     layout: str
     devices: int
     kind: Kind
-    runs: int
     batch: int | None
     throughput: float
     speedup: float
@@ -99,65 +101,50 @@ def scalings(envelopes: Sequence[Envelope]) -> list[Scaling]:
     A test in another layout is another test: its id differs in the layout alone. Only runs with numbers count, no
     repeats of suspect runs, no visits and no A/B runs.
     """
-    sessions: dict[tuple[object, ...], dict[str, dict[str, list[Envelope]]]] = {}
-    for one in sorted(envelopes, key=lambda envelope: envelope.time_s):
-        throughput = one.metrics.get(THROUGHPUT)
-        is_measured = one.sane and throughput is not None and 0 < throughput.value < math.inf
-        if is_measured and one.trial.role is Role.MEASURE and _devices(one.layout):
-            function = one.key.test.partition("[")[0]
-            test = (one.platform, function, setting_of(one.key.test), one.trial.label, one.key.site)
-            runs = sessions.setdefault(test, {}).setdefault(one.key.run_id, {})
-            runs.setdefault(one.layout, []).append(one)
-    found = []
-    for _test, of_test in sorted(sessions.items(), key=lambda item: tuple(map(str, item[0]))):
-        several = [of_layout for of_layout in of_test.values() if len(of_layout) > 1]
-        if several:
-            found.append(_scaling(several[-1]))
-    return found
+    sessions: dict[tuple[str, ...], list[Envelope]] = {}
+    for one in sorted(filter(_is_measured, envelopes), key=lambda envelope: envelope.time_s):
+        test = (one.platform, one.key.test.partition("[")[0], setting_of(one.key.test), one.trial.label or "")
+        sessions.setdefault((*test, one.key.run_id), []).append(one)
+    several = {key[:-1]: runs for key, runs in sessions.items() if len({run.layout for run in runs}) > 1}
+    return [_scaling(several[test]) for test in sorted(several)]
 
 
-def _scaling(of_layout: Mapping[str, Sequence[Envelope]]) -> Scaling:
-    _, *others = ordered = sorted(of_layout.values(), key=lambda runs: (_devices(runs[0].layout), runs[0].layout))
-    first = ordered[0][0]
-    notes = []
-    if first.fields.get("size") == "smoke":
-        notes.append(NO_SCALING)
-    for runs in others:
-        same = [{**run.fields, "layout": "", "devices": ""} for run in (first, runs[0])]
-        notes += [f"{runs[0].layout}: {sentence}" for sentence in differences(*same)]
+def _is_measured(envelope: Envelope) -> bool:
+    is_whole = envelope.sane and envelope.trial.role is Role.MEASURE and _devices(envelope.layout) > 0
+    return is_whole and THROUGHPUT in envelope.metrics and 0 < envelope.metrics[THROUGHPUT].value < math.inf
+
+
+def _scaling(runs: Sequence[Envelope]) -> Scaling:
+    layouts = sorted({run.layout for run in runs}, key=lambda layout: (_devices(layout), layout))
+    base, *others = of_layouts = [[run for run in runs if run.layout == layout] for layout in layouts]
+    first = base[0]
+    notes = [NO_SCALING] if first.fields.get("size") == "smoke" else []
+    for one, *_ in others:
+        same = [{**run.fields, "layout": "", "devices": ""} for run in (first, one)]
+        notes += [f"{one.layout}: {sentence}" for sentence in differences(*same)]
     function = first.key.test.partition("::")[2].partition("[")[0].removeprefix("test_")
-    return Scaling(
-        name=" ".join(filter(None, [function, setting_of(first.key.test)])),
-        platform=first.platform,
-        run_id=first.key.run_id,
-        unit=first.metrics[THROUGHPUT].unit,
-        layouts=tuple(_scaled(runs, ordered[0]) for runs in ordered),
-        notes=tuple(notes),
-    )
+    name = " ".join(filter(None, [function, setting_of(first.key.test)]))
+    scaled = tuple(_scaled(of_layout, base) for of_layout in of_layouts)
+    return Scaling(name, first.platform, first.key.run_id, first.metrics[THROUGHPUT].unit, scaled, tuple(notes))
 
 
 def _scaled(runs: Sequence[Envelope], base: Sequence[Envelope]) -> ScaledLayout:
     throughput, of_base = (median(run.metrics[THROUGHPUT].value for run in side) for side in (runs, base))
-    batch, batch_of_base = _batch(runs), _batch(base)
-    devices = _devices(runs[0].layout)
+    layout, devices, batch, batch_of_base = runs[0].layout, _devices(runs[0].layout), _batch(runs), _batch(base)
     ratio = devices / _devices(base[0].layout)
-    speedup = throughput / of_base
-    kind = Kind.NEITHER
-    efficiency: float | None = speedup / ratio
-    if runs is base:
-        kind, lost = Kind.BASE, "-"
-    elif batch is None or batch_of_base is None:
-        efficiency, lost = None, "not known: the batch is not known"
-    elif batch == batch_of_base * ratio:
-        kind, lost = Kind.WEAK, lost_in(*_parts(runs, base), speedup / ratio, 1.0)
-    elif batch == batch_of_base:
-        kind, lost = Kind.STRONG, lost_in(*_parts(runs, base), speedup / ratio, 1 / ratio)
-    else:
-        efficiency, lost = None, "not known: the global batch and that of each device differ"
-    if lost == UNSPLIT and runs[-1].no_split:
-        lost = f"{UNSPLIT} ({runs[-1].no_split})"
+    efficiency = None
+    kind = Kind.BASE if runs is base else Kind.NEITHER
+    lost = "-"
+    if kind is Kind.NEITHER and batch and batch_of_base and batch in (batch_of_base, batch_of_base * ratio):
+        kind = Kind.STRONG if batch == batch_of_base else Kind.WEAK
+        efficiency = throughput / of_base / ratio
+        lost = lost_in(*_parts(runs, base), efficiency, batch / batch_of_base / ratio)
+        if lost == UNSPLIT and runs[-1].no_split:
+            lost = f"{UNSPLIT} ({runs[-1].no_split})"
+    elif kind is Kind.NEITHER:
+        lost = BOTH_DIFFER if batch and batch_of_base else NO_BATCH
     doubts = tuple(dict.fromkeys(doubt for run in runs for doubt in run.doubts))
-    return ScaledLayout(runs[0].layout, devices, kind, len(runs), batch, throughput, speedup, efficiency, lost, doubts)
+    return ScaledLayout(layout, devices, kind, batch, throughput, throughput / of_base, efficiency, lost, doubts)
 
 
 def lost_in(now: Mapping[str, float], base: Mapping[str, float], efficiency: float, share: float) -> str:
@@ -192,9 +179,7 @@ def _parts(runs: Sequence[Envelope], base: Sequence[Envelope]) -> tuple[dict[str
 
     The exchange of gradients is a part of its own where both know it; a single device exchanges nothing.
     """
-    now, of_base = (
-        {name: median(run.beside[name].value for run in side) for name in _names(side)} for side in (runs, base)
-    )
+    now, of_base = _medians(runs), _medians(base)
     if EXCHANGE in now and _devices(base[0].layout) == 1:
         of_base.setdefault(EXCHANGE, 0.0)
     is_split = EXCHANGE in now and EXCHANGE in of_base
@@ -205,9 +190,9 @@ def _parts(runs: Sequence[Envelope], base: Sequence[Envelope]) -> tuple[dict[str
     return now, of_base
 
 
-def _names(runs: Sequence[Envelope]) -> list[str]:
-    """The parts that all of these runs know."""
-    return [name for name in (*STEP_PARTS, EXCHANGE) if all(name in run.beside for run in runs)]
+def _medians(runs: Sequence[Envelope]) -> dict[str, float]:
+    names = [name for name in (*STEP_PARTS, EXCHANGE) if all(name in run.beside for run in runs)]
+    return {name: median(run.beside[name].value for run in runs) for name in names}
 
 
 def _batch(runs: Sequence[Envelope]) -> int | None:

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from reporting.compare.scaling import NAMES, Kind, Scaling
+from reporting.compare.scaling import COMPUTING, NAMES, UNSPLIT, Kind, Scaling
 from reporting.tables.grouped import WARNINGS, Table
 from reporting.tables.row import number, percent
 
-NUMBERS = ("devices", "runs", "batch", "throughput", "of each device", "speedup", "efficiency")
-HEADINGS = ("layout", "devices", "runs", "batch", *NUMBERS[3:6], "scaling", "efficiency", WARNINGS, "lost in")
-WAITS = f"{NAMES['computing_ms']}: the device step without that exchange; waiting for a slower rank is a part of it"
+NUMBERS = ("devices", "batch", "throughput", "of each device", "speedup", "efficiency")
+HEADINGS = ("layout", *NUMBERS[:5], "scaling", "efficiency", WARNINGS, "lost in")
 
 
-def scaling_tables(found: Sequence[Scaling]) -> list[Table]:
-    """A table for each test."""
-    return [_table(one) for one in found]
-
-
-def _table(scaling: Scaling) -> Table:
+def scaling_table(scaling: Scaling) -> Table:
+    """A row for each layout; a mark for each doubt in its runs."""
     doubts = list(dict.fromkeys(doubt for one in scaling.layouts for doubt in one.doubts))
-    rows = tuple(
-        (
-            one.layout,
-            str(one.devices),
-            str(one.runs),
-            "-" if one.batch is None else str(one.batch),
-            number(one.throughput),
-            number(one.of_device),
-            f"{one.speedup:.2f}",
-            one.kind.value,
-            "-" if one.kind is Kind.BASE else percent(one.efficiency),
-            " ".join(f"[{doubts.index(doubt) + 1}]" for doubt in one.doubts) or "none",
-            one.lost,
-        )
-        for one in scaling.layouts
-    )
+    rows = []
+    for one in scaling.layouts:
+        marks = " ".join(f"[{doubts.index(doubt) + 1}]" for doubt in one.doubts) or "none"
+        numbers = (str(one.devices), str(one.batch or "-"), number(one.throughput), number(one.of_device))
+        scaled = (f"{one.speedup:.2f}", one.kind.value, percent(one.efficiency))
+        rows.append((one.layout, *numbers, *scaled, marks, one.lost))
     notes = [*_notes(scaling), *(f"[{place}] in doubt: {doubt}" for place, doubt in enumerate(doubts, 1))]
-    return Table(title_of(scaling), HEADINGS, rows, 1, tuple(notes), NUMBERS)
+    return Table(title_of(scaling), HEADINGS, tuple(rows), 1, tuple(notes), NUMBERS)
 
 
 def title_of(scaling: Scaling) -> str:
@@ -52,6 +37,6 @@ def _notes(scaling: Scaling) -> Iterator[str]:
         yield f"weak: each device has the same batch as in {base}, so a step should take as long"
     if Kind.STRONG in kinds:
         yield f"strong: the global batch is that of {base}, so n times the devices should take 1/n of the time"
-    if any(NAMES["computing_ms"] in one.lost for one in scaling.layouts):
-        yield WAITS
+    if any(one.lost.partition(UNSPLIT)[0].count(NAMES[COMPUTING]) for one in scaling.layouts):
+        yield "computing: the device step without the exchange of gradients; waiting for a slower rank is a part of it"
     yield from scaling.notes

@@ -16,7 +16,7 @@ from reporting.history.envelope import Envelope
 from reporting.history.run_facts import EXCHANGE, envelope_of
 from reporting.report.charts.scaling_chart import scaling_chart
 from reporting.report.page import render
-from reporting.tables.scaling import scaling_tables
+from reporting.tables.scaling import scaling_table
 from reporting.tables.text import text
 from tests.reporting import report_samples
 from tests.reporting.run_json import gpu_run
@@ -141,12 +141,12 @@ def test_other_settings_and_other_tests_are_no_layouts_of_a_test() -> None:
 
 def test_the_table_says_against_what_and_marks_doubts_and_what_else_differs() -> None:
     doubtful = run("1x4", 128, exchange=25, warnings=["crowded: 8 threads"], summary__data_from="memory")
-    assert text(scaling_tables([one([run("1x1", 32), doubtful])])) == [
+    assert text([scaling_table(one([run("1x1", 32), doubtful]))]) == [
         "resnet50 tuned on a100: scaling against 1x1gpu, session r1, throughput in samples/s",
-        "layout  devices  runs  batch  throughput  of each device  speedup  scaling  efficiency  warnings  lost in",
-        "-" * 105,
-        "1x1gpu        1     1     32       320.0           320.0     1.00  base              -  none      -",
-        "1x4gpu        4     1    128        1024           256.0     3.20  weak          80.0%  [1]       "
+        "layout  devices  batch  throughput  of each device  speedup  scaling  efficiency  warnings  lost in",
+        "-" * 99,
+        "1x1gpu        1     32       320.0           320.0     1.00  base              -  none      -",
+        "1x4gpu        4    128        1024           256.0     3.20  weak          80.0%  [1]       "
         "exchange of gradients 100 % (25 ms)",
         "weak: each device has the same batch as in 1x1gpu, so a step should take as long",
         "1x4gpu: data came from storage, is memory",

@@ -19,7 +19,7 @@ from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import STYLE
 from reporting.report.charts.month_nights import month_nights, night_key
 from reporting.report.charts.prose import night_text, number, prose, whole_verdict
-from reporting.report.charts.scaling_chart import efficiency_of, scaling_chart
+from reporting.report.charts.scaling_chart import scaling_chart
 from reporting.report.charts.spark import spark
 from reporting.report.charts.split_bars import doubts_of_last_run, split_bars
 from reporting.report.charts.trend import trend
@@ -172,7 +172,6 @@ def _environment() -> jinja2.Environment:
         trend=lambda *arguments, **named: Markup(trend(*arguments, **named)),
         bars=lambda *arguments: Markup(bars(*arguments)),
         scaling_chart=lambda scaling: Markup(scaling_chart(scaling)),
-        efficiency_of=efficiency_of,
         doubts_of_last_run=doubts_of_last_run,
         runs_beyond=runs_beyond,
         split_bars=lambda *arguments: Markup(split_bars(*arguments)),
