@@ -8,8 +8,8 @@ from reporting.compare.scaling import COMPUTING, NAMES, UNSPLIT, Kind, Scaling
 from reporting.tables.grouped import WARNINGS, Table
 from reporting.tables.row import number, percent
 
-NUMBERS = ("devices", "batch", "throughput", "of each device", "speedup", "efficiency")
-HEADINGS = ("layout", *NUMBERS[:5], "scaling", "efficiency", WARNINGS, "lost in")
+NUMBERS = ("devices", "batch", "throughput", "per device", "speedup", "efficiency")
+HEADINGS = ("layout", *NUMBERS[:5], "scaling", "efficiency", "lost in", WARNINGS)
 
 
 def scaling_table(scaling: Scaling) -> Table:
@@ -20,7 +20,7 @@ def scaling_table(scaling: Scaling) -> Table:
         marks = " ".join(f"[{doubts.index(doubt) + 1}]" for doubt in one.doubts) or "none"
         numbers = (str(one.devices), str(one.batch or "-"), number(one.throughput), number(one.of_device))
         scaled = (f"{one.speedup:.2f}", one.kind.value, percent(one.efficiency))
-        rows.append((one.layout, *numbers, *scaled, marks, one.lost))
+        rows.append((one.layout, *numbers, *scaled, one.lost, marks))
     notes = [*_notes(scaling), *(f"[{place}] in doubt: {doubt}" for place, doubt in enumerate(doubts, 1))]
     return Table(title_of(scaling), HEADINGS, tuple(rows), 1, tuple(notes), NUMBERS)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reporting.compare.scaling import Kind, ScaledLayout, Scaling
 from reporting.report.data import (
     SCHEMA,
     Condition,
@@ -302,7 +303,17 @@ def year(nights: int = 365, platforms: int = 10) -> ReportData:
     ]
     problems = ["history/2026-11-03-login2.jsonl:17: a torn line, ignored"]
     headline = "4 of 60 tests are slower, on eidf_a100 and lumi_g; 1 has failed"
-    return report(tests, found, headline, nodes, notes, problems)
+    return replace(report(tests, found, headline, nodes, notes, problems), scalings=(scaling("cosmoflow tuned"),))
+
+
+def scaling(name: str, lost: str = "exchange of gradients 91 % (20 ms)", doubts: tuple[str, ...] = ()) -> Scaling:
+    """A test in three layouts."""
+    layouts = (
+        ScaledLayout("1x1gpu", 1, Kind.BASE, 32, 320.0, 1.0, None, "-"),
+        ScaledLayout("1x4gpu", 4, Kind.WEAK, 128, 1100.0, 3.44, 0.86, lost, doubts),
+        ScaledLayout("2x4gpu", 8, Kind.NEITHER, None, 900.0, 2.81, None, lost),
+    )
+    return Scaling(name, "eidf_a100", "nightly-1", "samples/s", layouts, (lost,))
 
 
 def quiet() -> ReportData:
@@ -371,9 +382,9 @@ def hostile() -> ReportData:
     nodes = [NodeReport(evil, evil, 3, "slow", -0.1, 0.01, night(0), 1, evil) for evil in HOSTILE]
     notes = [NoteReport(night(3), "note", evil, evil, evil) for evil in HOSTILE]
     ready = report(tests, found, HOSTILE[0], nodes, notes, HOSTILE)
-    return replace(
-        ready, site=HOSTILE[0], platforms=tuple(replace(each, paused=HOSTILE[1]) for each in ready.platforms)
-    )
+    scalings = tuple(replace(scaling(evil, evil, (evil,)), platform=evil, run_id=evil, unit=evil) for evil in HOSTILE)
+    platforms = tuple(replace(each, paused=HOSTILE[1]) for each in ready.platforms)
+    return replace(ready, site=HOSTILE[0], platforms=platforms, scalings=scalings)
 
 
 def long_names() -> ReportData:

@@ -141,13 +141,12 @@ def test_other_settings_and_other_tests_are_no_layouts_of_a_test() -> None:
 
 def test_the_table_says_against_what_and_marks_doubts_and_what_else_differs() -> None:
     doubtful = run("1x4", 128, exchange=25, warnings=["crowded: 8 threads"], summary__data_from="memory")
-    assert text([scaling_table(one([run("1x1", 32), doubtful]))]) == [
+    lines = text([scaling_table(one([run("1x1", 32), doubtful]))])
+    assert [" ".join(line.split()) for line in lines if set(line) != {"-"}] == [
         "resnet50 tuned on a100: scaling against 1x1gpu, session r1, throughput in samples/s",
-        "layout  devices  batch  throughput  of each device  speedup  scaling  efficiency  warnings  lost in",
-        "-" * 99,
-        "1x1gpu        1     32       320.0           320.0     1.00  base              -  none      -",
-        "1x4gpu        4    128        1024           256.0     3.20  weak          80.0%  [1]       "
-        "exchange of gradients 100 % (25 ms)",
+        "layout devices batch throughput per device speedup scaling efficiency lost in warnings",
+        "1x1gpu 1 32 320.0 320.0 1.00 base - - none",
+        "1x4gpu 4 128 1024 256.0 3.20 weak 80.0% exchange of gradients 100 % (25 ms) [1]",
         "weak: each device has the same batch as in 1x1gpu, so a step should take as long",
         "1x4gpu: data came from storage, is memory",
         "[1] in doubt: crowded",
