@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 LITTLE = 0.15  # of a step: if less than this is lost, the device's own computing bounds the run
 EXPLAINED = 0.8  # of the loss: a cause that explains less is not named
@@ -51,6 +51,7 @@ class Evidence:
     computing_ms     on a batch that stays on the device, with the exchange of gradients
     ranks            in the order of their numbers
     exchange_ms      of gradients, as the ranks mark it in the windows; None: they do not
+    straggler        the rank that does its own work last in the windows, and how much later than the others' median
     loading          the loader alone; None: it could not be measured
     again            the same samples once more, when they are in memory as far as the file system keeps them there
     more             the loader alone with more workers
@@ -69,6 +70,7 @@ class Evidence:
     computing_ms: float
     ranks: Sequence[Rank]
     exchange_ms: Optional[float] = None
+    straggler: Optional[Tuple[int, float]] = None
     loading: Optional[Loading] = None
     again: Optional[Loading] = None
     more: Optional[Loading] = None
@@ -148,6 +150,10 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
 
     # What computing takes longer beside the loader, or beside others, than by itself.
     beside_ms = evidence.busy_ms - computing_ms
+    if evidence.straggler is not None and evidence.straggler[0] == slowest:
+        later_ms = min(beside_ms, max(0.0, evidence.straggler[1] - parts["slow rank"]))
+        parts["slow rank"] += later_ms
+        beside_ms -= later_ms
     if waits:
         parts[waits] += beside_ms
     elif loading is not None and 2 * loading.processor_ms >= beside_ms:
@@ -264,16 +270,18 @@ def _disagreements(gap: float, parts: Dict[str, float], evidence: Evidence) -> s
 
 def _next(bound: Optional[str], evidence: Evidence) -> str:
     """Return what to do next; "" where nothing is known that would help."""
-    loading, more = evidence.loading, evidence.more
+    loading, again, more = evidence.loading, evidence.again, evidence.more
     if bound in ("storage", "decoding") and loading is not None:
-        if more is not None and more.step_ms * FASTER < loading.step_ms:
-            times = f"{loading.step_ms / more.step_ms:.1f} times as fast here"
-            return f"--workers {more.workers} (in a platform's file: workers: {more.workers}): it reads {times}"
-        tried = f"; {more.workers} workers were no faster" if more is not None else ""
+        tried = ""
+        if more is not None:
+            times = loading.step_ms / more.step_ms
+            tried = f"; {more.workers} workers read {times:.1f} times as fast as {loading.workers}"
+        if bound == "storage" and again is not None and FASTER * again.step_ms < (more or loading).step_ms:
+            return f"--cache warm, where the set fits into memory, or a copy on a faster file system{tried}"
+        if more is not None and FASTER * more.step_ms < loading.step_ms:
+            return f"--workers {more.workers} (in a platform's file: workers: {more.workers}){tried}"
         if bound == "decoding":
             return f"more cores for each rank, or a format that is cheaper to decode{tried}"
-        if evidence.again is not None and evidence.again.step_ms * FASTER < loading.step_ms:
-            return f"--cache warm, where the set fits into memory, or a copy on a faster file system{tried}"
         return f"pytest catalogue/test_fio.py: what does this file system give?{tried}"
     advice = {
         "copy": "pytest catalogue/test_nvbandwidth.py: what does the link to the device give?",
@@ -281,7 +289,7 @@ def _next(bound: Optional[str], evidence: Evidence) -> str:
         "does the network give?",
         "slow rank": "pytest --each-node=idle: is that node slow in other tests, too?",
         "threads": f"OMP_NUM_THREADS={evidence.more_threads} (in a platform's file: threads_per_rank)",
-        "quota": "a higher CPU limit for the job (in a platform's file: cpus)",
+        "quota": "a higher CPU limit for the job",
         "neighbours": "the same run where nobody else runs, as with Slurm's --exclusive",
     }
     return advice.get(bound or "", "")

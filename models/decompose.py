@@ -67,7 +67,7 @@ def measure(
     counted: by this rank's ContentionWatch in the windows. contention: of all ranks (models/contention.py).
     """
     phases = Phases(step, setup, ranks, meter)
-    windows, exchange_share = meter.so_far()
+    windows, exchange_share, slowest = meter.so_far()
     steps = sum(window["steps"] for window in windows)
     step_ms, stall_ms, copy_ms, busy_ms = (
         1000 * math.fsum(window[key] for window in windows) / steps
@@ -89,6 +89,7 @@ def measure(
             for (place, core_wait), own_ms in zip(ranks.gather((meter.place, _core_wait(counted))), alone_ms)
         ],
         exchange_ms=None if exchange_share is None else exchange_share * step_ms,
+        straggler=None if slowest is None else (slowest["rank"], 1000 * (slowest["own_s"] - slowest["others_own_s"])),
         threads=torch.get_num_threads(),
         **_of_node(contention, ranks.gather(counted), setup),
     )

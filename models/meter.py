@@ -600,14 +600,14 @@ class Meter:
 
     # --- at the end
 
-    def so_far(self) -> tuple[list[dict[str, Any]], float | None]:
-        """Return the windows of all ranks together, as hpcml_window has them, and the summary's `exchange_share`.
+    def so_far(self) -> tuple[list[dict[str, Any]], float | None, dict[str, Any] | None]:
+        """Return the windows of all ranks together, as hpcml_window has them, then exchange_share and slowest.
 
         For use before `finish`, on every rank.
         """
-        ranks = self.group.gather({"windows": self._closed})
+        ranks = self.group.gather({"windows": self._closed, "host": platform.node(), "device": self.device})
         windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
-        return windows, _exchange_share(ranks)
+        return windows, _exchange_share(ranks), _slowest(ranks)
 
     @property
     def place(self) -> str:

@@ -46,7 +46,7 @@ CAUSES = {
         slow_loader(0.02, more=MORE_WORKERS),
         "bound by decoding on 2 workers (the loader alone: 245 ms a step): a step takes 250 ms, and this explains 98% "
         "of the 152 ms lost",
-        "--workers 8 (in a platform's file: workers: 8): it reads 4.0 times as fast here",
+        "--workers 8 (in a platform's file: workers: 8); 8 workers read 4.0 times as fast as 2",
     ),
     "copy": (replace(NOTHING_LOST, step_ms=150.0, copy_ms=50.0), "copies to the device (50 ms a step)", "test_nvband"),
     "threads": (
@@ -116,6 +116,13 @@ def test_what_computing_loses_beside_a_busy_loader_is_decoding() -> None:
 def test_a_rank_that_waits_for_a_core_is_no_slow_rank() -> None:
     evidence = replace(two_ranks(50.0, 100.0, computing_ms=105.0, core_wait=0.45), neighbours=0.9)
     assert decomposition(evidence)["bound"] == "neighbours"
+
+
+def test_a_straggler_of_the_windows_explains_what_it_takes_longer_there_than_by_itself() -> None:
+    evidence = replace(two_ranks(50.0, 100.0, computing_ms=105.0), busy_ms=140.0, step_ms=141.0)
+    assert decomposition(evidence)["bound"] is None
+    assert decomposition(replace(evidence, straggler=(1, 84.0)))["parts_ms"]["slow rank"] == pytest.approx(84.0)
+    assert decomposition(replace(evidence, straggler=(0, 84.0)))["parts_ms"]["slow rank"] == pytest.approx(50.0)
 
 
 def test_work_on_the_nodes_other_cores_is_told_where_all_else_is_computing() -> None:
