@@ -26,17 +26,21 @@ def said(bound, text=""):
 
 
 def test_a_right_answer_names_the_planted_cause():
-    copy = trials.Trial("slow-copy", "gpt", 1)
-
-    assert trials.verdict(copy, said("copy")) == "right"
-    assert trials.verdict(copy, said("storage")) == "wrong"
-    assert trials.verdict(copy, said(None)) == "not known"
-    assert trials.verdict(copy, {}) == "failed"
+    assert trials.verdict("slow-copy", {}, said("copy"), 0.5) == "right"
+    assert trials.verdict("slow-copy", {}, said("storage"), 0.5) == "wrong"
+    assert trials.verdict("slow-copy", {}, said(None), 0.5) == "not known"
+    assert trials.verdict("slow-copy", {}, {}, None) == "failed"
 
 
 def test_a_slow_rank_must_be_the_planted_one(monkeypatch):
     monkeypatch.setattr(trials.socket, "gethostname", lambda: "n07")
-    slow = trials.Trial("slow-rank", "gpt", 1, plant={"rank": 1})
+    text = "bound by a slow rank: rank 1 on n07 needs 2.1 times"
 
-    assert trials.verdict(slow, said("slow rank", "bound by a slow rank: rank 1 on n07 needs 2.1 times")) == "right"
-    assert trials.verdict(slow, said("slow rank", "bound by a slow rank: rank 0 on n07 needs 2.1 times")) == "wrong"
+    assert trials.verdict("slow-rank", {"rank": 1}, said("slow rank", text), 0.5) == "right"
+    assert trials.verdict("slow-rank", {"rank": 0}, said("slow rank", text), 0.5) == "wrong"
+
+
+def test_a_hog_on_another_core_that_takes_nothing_need_not_be_named():
+    assert trials.verdict("hog-beside", {}, said("device"), 0.02) == "right"
+    assert trials.verdict("hog-beside", {}, said("device"), 0.3) == "wrong"
+    assert trials.verdict("hog-beside", {}, said("neighbours"), 0.3) == "right"
