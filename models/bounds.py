@@ -17,6 +17,7 @@ QUOTA_PERIODS = 0.1  # of a quota's periods in which it was used up: a thread th
 BUSY_WORKERS = 0.5  # of the loader's workers: with fewer at work it is not they that the loop waits for
 FASTER = 1.1  # times as fast: from this on it is worth while to ask for more workers or threads
 NEIGHBOUR_CORES = 0.25  # that others used, from which on they may be the cause (models/contention.py)
+PLATFORM = "PLATFORM"  # stands for the name of the platform, which the job does not know
 MARGIN = 1.2  # more workers than the phases need, because computing takes cores, too
 
 
@@ -82,6 +83,11 @@ class Evidence:
     neighbours: float = 0.0
     elsewhere: float = 0.0
 
+    @property
+    def is_split(self) -> bool:
+        """Whether each rank has a part of the model, and none can train alone."""
+        return len(self.ranks) > 1 and self.ranks[0].alone_ms is None
+
 
 def decomposition(evidence: Evidence) -> Dict[str, Any]:
     """Return the value of `hpcml_decomposition` (docs/wire.md), without its phases."""
@@ -92,7 +98,7 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
     largest = max(lost, key=lambda name: lost[name], default="unexplained")
     bound: Optional[str] = None
     explains = 0.0
-    if lost_ms < LITTLE * step_ms:
+    if lost_ms < LITTLE * step_ms and not evidence.is_split:
         bound = "neighbours" if evidence.elsewhere else "device"
         explains = min(1.0, parts["device"] / step_ms)
     elif largest != "unexplained" and lost[largest] >= EXPLAINED * lost_ms:
@@ -105,8 +111,8 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
         "step_ms": step_ms,
         "parts_ms": parts,
         "gap": gap,
-        "text": _sentence(bound, explains, lost, lost_ms, evidence) + _disagreements(gap, parts, evidence),
-        "next": _next(bound, evidence),
+        "text": _sentence(bound, explains, parts, lost, evidence) + _disagreements(gap, parts, evidence),
+        "next": _next(bound or largest, evidence) if bound or lost_ms >= LITTLE * step_ms else "",
     }
 
 
@@ -196,24 +202,32 @@ def _waits_for_core(evidence: Evidence) -> Optional[str]:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _sentence(bound: Optional[str], explains: float, lost: Dict[str, float], lost_ms: float, evidence: Evidence) -> str:
+def _sentence(
+    bound: Optional[str], explains: float, parts: Dict[str, float], lost: Dict[str, float], evidence: Evidence
+) -> str:
     step = f"a step takes {_ms(evidence.step_ms)}"
+    lost_ms = math.fsum(lost.values())
     if bound == "device":
-        work = "its own computing"
-        if len(evidence.ranks) > 1 and evidence.ranks[0].alone_ms is None:
-            work = "computing and communication together, since each rank has a part of the model"
-        return f"bound by the device: {step}, {explains:.0%} of it {work}{_loader_alone(evidence)}"
+        return f"bound by the device: {step}, {explains:.0%} of it its own computing{_loader_alone(evidence)}"
     if bound == "neighbours" and lost_ms < LITTLE * evidence.step_ms:
         return (
             f"bound by the device beside neighbours: {step}, {explains:.0%} of it computing, while others used "
             f"{evidence.elsewhere:.1f} of the node's other cores, which share its memory and clock; how much that "
             "takes cannot be told here"
         )
-    if bound is None:
-        largest = sorted(lost, key=lambda name: -lost[name])[:2]
-        shares = ", ".join(f"{name} {lost[name] / lost_ms:.0%}" for name in largest)
-        return f"{step}, and no cause explains {EXPLAINED:.0%} of the {_ms(lost_ms)} lost: {shares}"
-    return f"bound by {_named(bound, evidence)}: {step}, and this explains {explains:.0%} of the {_ms(lost_ms)} lost"
+    if bound is not None:
+        return (
+            f"bound by {_named(bound, evidence)}: {step}, and this explains {explains:.0%} of the {_ms(lost_ms)} lost"
+        )
+    if lost_ms < LITTLE * evidence.step_ms:
+        share = parts["device"] / evidence.step_ms
+        together = "computing or communication, which cannot be told apart: each rank has a part of the model"
+        return f"{step}, {share:.0%} of it {together}"
+    known = sorted((name for name in lost if name != "unexplained"), key=lambda name: -lost[name])
+    shares = [f"{name} {lost[name] / lost_ms:.0%}" for name in known[:2]]
+    if "unexplained" in lost:
+        shares.append(f"no known cause {lost['unexplained'] / lost_ms:.0%}")
+    return f"{step}, and no cause explains {EXPLAINED:.0%} of the {_ms(lost_ms)} lost: {', '.join(shares)}"
 
 
 def _named(bound: str, evidence: Evidence) -> str:
@@ -229,8 +243,8 @@ def _named(bound: str, evidence: Evidence) -> str:
         return f"decoding on {_counted(loading.workers, 'worker')} (the loader alone: {_ms(loading.step_ms)} a step)"
     rank = evidence.ranks[slowest_rank(evidence)]
     if bound == "slow rank":
-        own = sorted(_own_work(evidence))
-        return f"a slow rank: {rank.place} needs {own[-1] / own[(len(own) - 1) // 2]:.2f} times the others' own work"
+        later = f"takes {_ms(parts_of(evidence)['slow rank'])} a step longer than the others for its own work"
+        return f"a slow rank: {rank.place} {later}"
     names = {
         "copy": f"copies to the device ({_ms(evidence.copy_ms)} a step)",
         "communication": "communication between the ranks (without it a step of "
@@ -263,12 +277,12 @@ def _disagreements(gap: float, parts: Dict[str, float], evidence: Evidence) -> s
         said += f"; computing by itself was {abs(gap):.0%} of a step {word} than in the windows, and why is not known"
     marked_ms = evidence.exchange_ms
     if marked_ms is not None and abs(marked_ms - parts["communication"]) > AGREES * evidence.step_ms:
-        said += f"; by the ranks' own marks they exchange gradients for {_ms(marked_ms)} of it, and without the "
-        said += f"exchange {_ms(parts['communication'])} are saved"
+        said += f"; timed in the windows, the exchange of gradients takes {_ms(marked_ms)} a step after computing, and "
+        said += f"without it a step is {_ms(parts['communication'])} shorter"
     return said
 
 
-def _next(bound: Optional[str], evidence: Evidence) -> str:
+def _next(bound: str, evidence: Evidence) -> str:
     """Return what to do next; "" where nothing is known that would help."""
     loading, again, more = evidence.loading, evidence.again, evidence.more
     if bound in ("storage", "decoding") and loading is not None:
@@ -277,22 +291,22 @@ def _next(bound: Optional[str], evidence: Evidence) -> str:
             times = loading.step_ms / more.step_ms
             tried = f"; {more.workers} workers read {times:.1f} times as fast as {loading.workers}"
         if bound == "storage" and again is not None and FASTER * again.step_ms < (more or loading).step_ms:
-            return f"--cache warm, where the set fits into memory, or a copy on a faster file system{tried}"
+            return f"a faster file system for the set; --cache warm says what memory would give{tried}"
         if more is not None and FASTER * more.step_ms < loading.step_ms:
-            return f"--workers {more.workers} (in a platform's file: workers: {more.workers}){tried}"
+            return f"workers: {more.workers} in the platform's file{tried}"
         if bound == "decoding":
             return f"more cores for each rank, or a format that is cheaper to decode{tried}"
-        return f"pytest catalogue/test_fio.py: what does this file system give?{tried}"
+        return f"pytest catalogue/test_fio.py -m {PLATFORM}, which says what this file system gives{tried}"
     advice = {
-        "copy": "pytest catalogue/test_nvbandwidth.py: what does the link to the device give?",
-        "communication": "a larger --local-batch-size, or pytest catalogue/test_nccl.py (CPUs: test_gloo.py): what "
-        "does the network give?",
-        "slow rank": "pytest --each-node=idle: is that node slow in other tests, too?",
-        "threads": f"OMP_NUM_THREADS={evidence.more_threads} (in a platform's file: threads_per_rank)",
+        "copy": f"pytest catalogue/test_nvbandwidth.py -m {PLATFORM}, which says what the link to the device gives",
+        "communication": "a larger batch for each rank, which hides more of it, or pytest catalogue/test_nccl.py -m "
+        f"{PLATFORM} (CPUs: test_gloo.py), which says what the network gives",
+        "slow rank": f"pytest -m {PLATFORM} --each-node=idle, which says whether its node is slow by itself",
+        "threads": f"threads_per_rank: {evidence.more_threads} in the platform's file, and no OMP_NUM_THREADS",
         "quota": "a higher CPU limit for the job",
         "neighbours": "the same run where nobody else runs, as with Slurm's --exclusive",
     }
-    return advice.get(bound or "", "")
+    return advice.get(bound, "")
 
 
 def _ms(milliseconds: float) -> str:

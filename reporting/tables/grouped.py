@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from platforms.job import Run
 from platforms.results import gates
+from platforms.results.wire import clean
 from reporting.tables import row as cells
 from reporting.tables.energy_notes import energy_notes, nodes_energy
 from reporting.tables.row import Row, number, part, percent, workload
@@ -107,7 +108,7 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     runs = [row.run for row in rows]
     units = " or ".join(dict.fromkeys(run.throughput_unit.name for run in runs))
     title = f"{name}: throughputs in {units} over all devices, spread within the job"
-    facts = [*bounds(runs), *bounds_found(rows), *shares_of_peak(runs), *token_notes(runs), *energy_notes(runs)]
+    facts = [*bounds(runs), *bounds_found(runs), *shares_of_peak(runs), *token_notes(runs), *energy_notes(runs)]
     notes = [*facts, *unknown_load(runs), *warnings.notes]
     return _table(title, headings, texts, notes)
 
@@ -190,7 +191,8 @@ class _Warnings:
 
 def bounds(runs: Sequence[Run]) -> list[str]:
     """One line on what takes most of the time: to compute, or to wait for data. None where that is not known."""
-    computing = [run.compute_fraction for run in runs if run.compute_fraction is not None]
+    simple = [run for run in runs if not gates.part(run.summary, "decomposition")]  # of the others more is known
+    computing = [run.compute_fraction for run in simple if run.compute_fraction is not None]
     if not computing:
         return []
     waiting = [1 - fraction for fraction in computing]
@@ -204,15 +206,15 @@ def bounds(runs: Sequence[Run]) -> list[str]:
     return [f"bound by {bound}: {_range(computing)} of the time was computing, {_range(waiting)} waiting for data"]
 
 
-def bounds_found(rows: Sequence[Row]) -> list[str]:
+def bounds_found(runs: Sequence[Run]) -> list[str]:
     """What bounds each run that has been decomposed, and what to try next (docs/measuring.md)."""
     lines = []
-    for row in rows:
-        found = gates.part(row.run.summary, "decomposition")
+    for run in runs:
+        found = gates.part(run.summary, "decomposition")
         if found.get("text"):
-            of_run = f"{workload(row.run)} on {row.run.platform}, {cells.devices(row.run)}: " if len(rows) > 1 else ""
-            following = f". Try: {found['next']}" if found.get("next") else ""
-            lines.append(f"{of_run}{found['text']}{following}")
+            which = f"{cells.of_run(run)}: " if len(runs) > 1 else ""
+            following = str(found.get("next") or "").replace("PLATFORM", run.platform)
+            lines.append(f"{which}{clean(str(found['text']))}{following and f'. Try: {clean(following)}'}")
     return lines
 
 

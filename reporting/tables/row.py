@@ -54,6 +54,11 @@ def workload(run: Run) -> str:
     return run.benchmark or run.test.partition("::")[2].partition("[")[0] or run.test
 
 
+def of_run(run: Run) -> str:
+    """Which run of a table a line below it is about: `resnet50 on a100, 2x4gpu`."""
+    return ", ".join([f"{workload(run)} on {run.platform}", devices(run)])
+
+
 def started(row: Row) -> str:
     """When the run started, in the row's zone: `2026-11-17 03:12`; "-" where that is not known."""
     if row.envelope is None:
