@@ -145,16 +145,7 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
         parts["threads"] = device_ms * max(0.0, 1 - evidence.more_threads_ms / evidence.computing_ms)
     parts["device"] = device_ms - parts["threads"]
 
-    # The input: the loader's own time bounds how much of the wait it can explain.
-    parts["copy"] = evidence.copy_ms
-    loading = evidence.loading
-    explained_ms = 0.0
-    if loading is not None and loading.occupied >= BUSY_WORKERS:
-        explained_ms = min(evidence.wait_ms, loading.step_ms)
-        parts["storage"] = explained_ms * loading.blocked
-        parts["decoding"] += explained_ms - parts["storage"]
-
-    # What computing takes longer beside the loader, or beside others, than by itself.
+    # What computing takes longer in the windows than by itself: a slow rank, others on the cores, or the loader.
     beside_ms = evidence.busy_ms - computing_ms
     if evidence.straggler is not None and evidence.straggler[0] == slowest:
         later_ms = min(beside_ms, max(0.0, evidence.straggler[1] - parts["slow rank"]))
@@ -162,8 +153,20 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
         beside_ms -= later_ms
     if waits:
         parts[waits] += beside_ms
-    elif loading is not None and 2 * loading.processor_ms >= beside_ms:
-        parts["decoding"] += beside_ms
+        beside_ms = 0.0
+
+    # The input: what the loop waits for batches and copies, and what computing loses beside and after that. The
+    # loader's own time bounds what it can explain.
+    loading = evidence.loading
+    stall_ms = evidence.wait_ms + evidence.copy_ms
+    if beside_ms > max(stall_ms, 0.0 if loading is None else 2 * loading.processor_ms):
+        beside_ms = 0.0  # too much: why is not known
+    of_copy = evidence.copy_ms / stall_ms if stall_ms else 0.0
+    parts["copy"] = evidence.copy_ms + of_copy * beside_ms
+    if loading is not None and loading.occupied >= BUSY_WORKERS:
+        input_ms = min(loading.step_ms, evidence.wait_ms + (1 - of_copy) * beside_ms)
+        parts["storage"] = input_ms * loading.blocked
+        parts["decoding"] += input_ms - parts["storage"]
     parts["other"] = max(0.0, evidence.step_ms - evidence.wait_ms - evidence.copy_ms - evidence.busy_ms)
     parts["unexplained"] = max(0.0, evidence.step_ms - math.fsum(parts.values()))
     return parts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reporting.compare.network import far_counts
 from reporting.compare.placement import LEVELS, placement, places_of, sides_of
-from reporting.compare.split import Split, no_split_of, split_of, where
+from reporting.compare.split import Split, in_exchange, no_split_of, split_of, where
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
 from reporting.phrases import listed
@@ -57,6 +57,7 @@ class Causes:
         notes: of people, near the change.
         no_split: why the device does not say where it is; "" if it does, or if the runs do not say why.
         none_in_common: of several tests: something has changed for some of them, and nothing for at least half.
+        in_exchange: how much of the device step's change is in the exchange of gradients; "" if little is.
         seen: sentences on where the slow runs were placed, and on what their network cards counted.
     """
 
@@ -67,11 +68,12 @@ class Causes:
     no_split: str = ""
     none_in_common: bool = False
     seen: tuple[str, ...] = ()
+    in_exchange: str = ""
 
     @property
     def in_step(self) -> str:
         """Where in a step it is, or why that is not known; "" if the runs say neither."""
-        return where(self.split, self.no_split)
+        return "; ".join(filter(None, [where(self.split, self.no_split), self.in_exchange]))
 
     def sentence(self, also: str = "") -> str:
         """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`.
@@ -124,9 +126,11 @@ def causes_of(
         others: more runs of the same series, which say where runs are slow.
     """
     split = None
-    no_split = ""
+    no_split = exchange = ""
     if metric == THROUGHPUT:
-        split = split_of([run.beside for run in before], [run.beside for run in after])
+        sides = [run.beside for run in before], [run.beside for run in after]
+        split = split_of(*sides)
+        exchange = in_exchange(*sides)
         if split is None:
             no_split = no_split_of([*after, *before])
     changed, same = [], []
@@ -139,7 +143,7 @@ def causes_of(
             else:
                 changed.append(ProvenanceChange(name, frozenset(was), frozenset(is_now)))
     seen = _seen(before, after, others, metric)
-    return Causes(split, tuple(changed), tuple(same), tuple(notes), no_split, seen=seen)
+    return Causes(split, tuple(changed), tuple(same), tuple(notes), no_split, seen=seen, in_exchange=exchange)
 
 
 def _seen(

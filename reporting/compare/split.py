@@ -13,7 +13,7 @@ from statistics import median
 from platforms.job import Metric
 from reporting.compare.robust import MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY
 from reporting.history.envelope import Envelope
-from reporting.history.run_facts import STEP_PARTS
+from reporting.history.run_facts import EXCHANGE, STEP_PARTS
 from reporting.phrases import size
 
 PARTS: Mapping[str, str] = {
@@ -41,6 +41,8 @@ LEAST_NAMED = 0.05
 """Of the largest change of a part: one that moved by less has no share, which would be 5 % or less."""
 LEAST_UNCLEAR = 0.5
 """Of the largest change of a part that has moved: another one that changed by so much by chance is not unchanged."""
+LEAST_NAMED_EXCHANGE = 0.5
+"""Of a change of the device step: a smaller share in the exchange of gradients is not told."""
 LEAST_MOVED_OF_TWO_RUNS = 0.03
 """The same where each side has one run, so that its scatter is not known."""
 
@@ -173,15 +175,29 @@ def split_of(before: Sequence[Mapping[str, Metric]], after: Sequence[Mapping[str
         sides = [_runs_with(side, ("stall_ms", "step_ms", "other_ms")) for side in together]
     if not all(sides):
         return None
-    old, new = sides
-    names = [name for name in STEP_PARTS if name in old[0]]
-    medians = [{name: median([run[name] for run in side]) for name in names} for side in sides]
-    whole = math.fsum(medians[0].values())
-    limits = {
-        name: _limit([run[name] for run in old], [run[name] for run in new], LEAST_MOVED_OF_TWO_RUNS * whole)
-        for name in names
-    }
-    return Split(medians[0], medians[1], limits)
+    return _split([name for name in STEP_PARTS if name in sides[0][0]], *sides)
+
+
+def in_exchange(before: Sequence[Mapping[str, Metric]], after: Sequence[Mapping[str, Metric]]) -> str:
+    """How much of a change of the device step is in the exchange of gradients; "" for less than half, or not known."""
+    sides = [_runs_with(side, (EXCHANGE, "step_ms")) for side in (before, after)]
+    if not all(sides):
+        return ""
+    for run in (*sides[0], *sides[1]):
+        run["step_ms"] -= run[EXCHANGE]
+    split = _split((EXCHANGE, "step_ms"), *sides)
+    share = split.shares.get(EXCHANGE, 0.0)
+    if share < LEAST_NAMED_EXCHANGE:
+        return ""
+    times = _arrow(split.before[EXCHANGE], split.after[EXCHANGE], 1)
+    return f"of the device step {size(share, 0)} in the exchange of gradients ({times} ms per step)"
+
+
+def _split(names: Sequence[str], old: Sequence[Mapping[str, float]], new: Sequence[Mapping[str, float]]) -> Split:
+    before, after = ({name: median([run[name] for run in side]) for name in names} for side in (old, new))
+    unknown = LEAST_MOVED_OF_TWO_RUNS * math.fsum(before.values())
+    limits = {name: _limit([run[name] for run in old], [run[name] for run in new], unknown) for name in names}
+    return Split(before, after, limits)
 
 
 def where(split: Split | None, no_split: str | None) -> str:

@@ -7,21 +7,20 @@ from collections.abc import Sequence
 from platforms.job import Run
 from platforms.results import gates
 from reporting.history.sample_energy import energy_of
-from reporting.tables.row import number
+from reporting.tables.row import number, of_run
 
 
 def energy_notes(runs: Sequence[Run]) -> list[str]:
-    """A line on the devices' energy for each unit, one on runs of which it is not known, and one on the nodes'."""
-    values: dict[str, list[float]] = {}
+    """A line on the devices' energy of each run, one on runs of which it is not known, and one on the nodes'."""
+    lines: list[str] = []
     reasons: list[str] = []
     for run in runs:
         found = energy_of(run.summary, run.samples, run.wall_s, run.throughput_unit)
         if isinstance(found, str):
             reasons.append(found)
         elif found is not None:
-            values.setdefault(run.throughput_unit.item, []).append(found.value)
-    sources = f" ({_sources(runs[0])})" if len(runs) == 1 else ""
-    lines = [f"energy of the devices: {_span(of_item)} J a {item}{sources}" for item, of_item in values.items()]
+            which = f" ({of_run(run)})" if len(runs) > 1 else ""
+            lines.append(f"energy of the devices{which}: {number(found.value)} {found.unit}, by {_sources(run)}")
     if reasons:
         which = f" in {len(reasons)} of {len(runs)} rows" if len(runs) > 1 else ""
         lines.append(f"energy of the devices not known{which}: {reasons[0]}")
@@ -41,8 +40,13 @@ def nodes_energy(runs: Sequence[Run]) -> list[str]:
 
 
 def _sources(run: Run) -> str:
-    counter, polled, devices = (_energy(run, name) for name in ("joules", "polled_joules", "devices"))
-    return f"counter {counter:,.0f} J, polled power {polled:,.0f} J, {devices:.0f} device(s)"
+    counter, polled, seconds, devices = (
+        _energy(run, name) for name in ("joules", "polled_joules", "seconds", "devices")
+    )
+    return (
+        f"{counter:,.0f} J that the counters of {devices:.0f} device(s) tell in {seconds:.1f} s; the power adds up to "
+        f"{polled:,.0f} J"
+    )
 
 
 def _energy(run: Run, name: str) -> float:
