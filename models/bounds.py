@@ -98,9 +98,10 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
     largest = max(lost, key=lambda name: lost[name], default="unexplained")
     bound: Optional[str] = None
     explains = 0.0
-    if lost_ms < LITTLE * step_ms and not evidence.is_split:
-        bound = "neighbours" if evidence.elsewhere else "device"
+    if lost_ms < LITTLE * step_ms:
         explains = min(1.0, parts["device"] / step_ms)
+        if not evidence.is_split:
+            bound = "neighbours" if evidence.elsewhere else "device"
     elif largest != "unexplained" and lost[largest] >= EXPLAINED * lost_ms:
         bound = largest
         explains = lost[largest] / lost_ms

@@ -185,7 +185,8 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
         watch=Watches(NodeWatch(of_node=setup.world.local_rank == 0), EnergyWatch(setup.accelerator.energy_source())),
     )
     if setup.accelerator.device is not None and setup.accelerator.family == "cuda":
-        meter.device = str(setup.accelerator.device)
+        identity = setup.accelerator.identity()  # every rank may call its own GPU cuda:0
+        meter.device = ", ".join(filter(None, [str(setup.accelerator.device), identity]))
     return meter
 
 

@@ -11,6 +11,7 @@ from platforms.results import gates
 from platforms.results.wire import clean
 from reporting.tables import row as cells
 from reporting.tables.energy_notes import energy_notes, nodes_energy
+from reporting.tables.placement_notes import placement_notes
 from reporting.tables.row import Row, number, part, percent, workload
 from reporting.tables.token_notes import token_notes
 
@@ -108,8 +109,8 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     runs = [row.run for row in rows]
     units = " or ".join(dict.fromkeys(run.throughput_unit.name for run in runs))
     title = f"{name}: throughputs in {units} over all devices, spread within the job"
-    facts = [*bounds(runs), *bounds_found(runs), *shares_of_peak(runs), *token_notes(runs), *energy_notes(runs)]
-    notes = [*facts, *unknown_load(runs), *warnings.notes]
+    speed = [*bounds(runs), *bounds_found(runs), *shares_of_peak(runs), *token_notes(runs)]
+    notes = [*speed, *energy_notes(runs), *placement_notes(runs), *unknown_load(runs), *warnings.notes]
     return _table(title, headings, texts, notes)
 
 
@@ -123,7 +124,7 @@ def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
             judged = row.verdicts[metric].short if metric in row.verdicts else ""
             texts.append([*_identity(row), *values, judged, marks])
     runs = [row.run for row in rows]
-    notes = [*nodes_energy(runs), *unknown_load(runs), *warnings.notes]
+    notes = [*nodes_energy(runs), *placement_notes(runs), *unknown_load(runs), *warnings.notes]
     headings = (*IDENTITY, *FOREIGN, AGAINST_PIN, WARNINGS)
     return _table(f"{name}: what the test read from the log", headings, texts, notes)
 

@@ -11,7 +11,7 @@ from platforms.rundir import job_json
 from reporting.history.envelope import Revision
 from reporting.history.run_facts import beside_of, envelope_of
 from reporting.tables.grouped import tables_of
-from reporting.tables.row import Row
+from reporting.tables.row import Row, of_run
 from tests.reporting.run_json import gpu_run
 from tests.reporting.table_history import REST
 
@@ -31,8 +31,8 @@ def notes(*runs: Run) -> list[str]:
 def test_energy_of_a_sample_is_mean_power_times_its_share_of_the_windows() -> None:
     beside = beside_of(gpu_run(summary__energy=GOOD))
     assert beside["energy_per_sample"] == Metric(pytest.approx(6302.0 / 30.3 * 30 / 12_000), "J/sample", "lower")
-    sources = "(counter 6,302 J, polled power 6,290 J, 4 device(s))"
-    assert notes(run(GOOD)) == [f"energy of the devices: 0.520 J a sample {sources}"]
+    sources = "by 6,302 J that the counters of 4 device(s) tell in 30.3 s; the power adds up to 6,290 J"
+    assert notes(run(GOOD)) == [f"energy of the devices: 0.520 J/sample, {sources}"]
 
 
 def test_energy_of_tokens_is_that_of_a_token() -> None:
@@ -67,13 +67,14 @@ def test_without_a_number_there_is_a_reason_or_nothing(energy: object, said: lis
     assert "energy_per_sample" not in beside_of(gpu_run(summary__energy=energy))
 
 
-def test_several_rows_have_one_line_on_numbers_and_one_on_reasons() -> None:
+def test_several_rows_have_a_line_each_and_one_on_reasons() -> None:
     dear = {**GOOD, "joules": 2 * GOOD["joules"]}
     lost = [run({"why": "2.0 s are too short"}), run({"why": "3.0 s are too short"})]
-    assert notes(run(GOOD), run(dear), *lost, run()) == [
-        "energy of the devices: 0.520 to 1.04 J a sample",
-        "energy of the devices not known in 2 of 5 rows: 2.0 s are too short",
-    ]
+    cheaper, dearer, unknown = notes(run(GOOD), run(dear), *lost, run())
+    named = f"energy of the devices ({of_run(run())}): "
+    assert cheaper.startswith(f"{named}0.520 J/sample, by 6,302 J")
+    assert dearer.startswith(f"{named}1.04 J/sample, by 12,604 J")
+    assert unknown == "energy of the devices not known in 2 of 5 rows: 2.0 s are too short"
 
 
 def test_the_schedulers_account_is_of_whole_nodes_and_of_a_step() -> None:

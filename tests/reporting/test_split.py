@@ -7,7 +7,7 @@ import random
 import pytest
 
 from platforms.job import Metric
-from reporting.compare.split import Split, split_of
+from reporting.compare.split import Split, in_exchange, split_of
 
 PLAIN = {"wait_ms": 0.3, "h2d_ms": 1.0, "step_ms": 52.1, "other_ms": 0.1}
 
@@ -94,6 +94,23 @@ def test_a_part_that_moved_by_little_beside_another_is_not_named() -> None:
     assert Split(PLAIN, after).sentence() == "all of it in the device step; input unchanged"
     after = {**after, "wait_ms": 0.6}
     assert Split(PLAIN, after).sentence() == "all of it in the device step"
+
+
+def with_exchange(before: float, after: float, added: float = 0.0) -> str:
+    """The exchange of gradients, which is a part of the device step, beside so much more of its rest."""
+    plain = [{**run, **beside(exchange_ms=before)} for run in runs(5, seed=1, scatter=0.001)]
+    changed = runs(5, seed=2, scatter=0.001, step_ms=after - before + added)
+    return in_exchange(plain, [{**run, **beside(exchange_ms=after)} for run in changed])
+
+
+def test_a_change_of_the_device_step_that_is_the_exchange_of_gradients_is_told() -> None:
+    assert (
+        with_exchange(12.0, 24.0) == "of the device step 100 % in the exchange of gradients (12.0 -> 24.0 ms per step)"
+    )
+    assert with_exchange(12.0, 24.0, added=4.0).startswith("of the device step 75 % in the exchange")
+    assert with_exchange(12.0, 14.0, added=9.0) == ""  # mostly in computing
+    assert with_exchange(12.0, 12.0, added=9.0) == ""
+    assert in_exchange(runs(5, 1), runs(5, 2)) == ""  # it is not known
 
 
 def test_the_numbers_add_up_to_the_whole() -> None:

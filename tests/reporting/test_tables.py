@@ -10,7 +10,7 @@ from platforms.job import Metric, Run, Window
 from reporting.gate.verdict import Kind, Verdict
 from reporting.tables.grouped import bounds, shares_of_peak, tables_of
 from reporting.tables.markdown import markdown
-from reporting.tables.row import Row, devices
+from reporting.tables.row import Row, of_run
 from reporting.tables.text import text
 
 
@@ -103,7 +103,17 @@ def test_what_was_found_to_bound_a_run_stands_below_with_what_to_try() -> None:
     said = "bound by storage: a step takes 90 ms. Try: pytest -m " + one.platform
     assert said in tables([one])
     assert bounds([one]) == []
-    assert f"cosmoflow on {one.platform}, {devices(one)}: {said}" in tables([one, run("cosmoflow", 0.1)])
+    assert f"{of_run(one)}: {said}" in tables([one, run("cosmoflow", 0.1)])
+
+
+def test_the_switches_of_a_run_stand_below_where_all_its_nodes_say_theirs() -> None:
+    one = run("cosmoflow", 0.1)
+    leaves = {"n01": "leaf3", "n02": "leaf7", "n03": "leaf3"}
+    placed = replace(one, nodes={node: {"place": {"switch": leaf}} for node, leaf in leaves.items()})
+    assert "3 nodes under 2 switches leaf3, leaf7" in tables([placed])
+    assert f"{of_run(placed)}: 3 nodes under 2 switches leaf3, leaf7" in tables([placed, one])
+    silent = replace(placed, nodes={**placed.nodes, "n03": {}})
+    assert not any("switches" in line for line in tables([silent]))
 
 
 def test_how_near_computing_comes_to_matrix_products() -> None:
