@@ -90,21 +90,22 @@ def measure(
         ],
         exchange_ms=None if exchange_share is None else exchange_share * step_ms,
         straggler=None if slowest is None else (slowest["rank"], 1000 * (slowest["own_s"] - slowest["others_own_s"])),
-        threads=torch.get_num_threads(),
+        threads=max(ranks.gather(torch.get_num_threads())),
         **_of_node(contention, ranks.gather(counted), setup),
     )
 
     # The same in more threads, where cores are idle.
-    cores = cores_of_rank(setup.world)
+    cores = min(ranks.gather(cores_of_rank(setup.world)))  # all ranks decide the same
     if setup.accelerator.family == "cpu" and evidence.threads <= FEW_CORES * cores and evidence.quota is None:
         evidence = replace(evidence, more_threads=cores, more_threads_ms=max(phases.computing(threads=cores)))
 
     # The loader alone; if the loop waits for it, once more from memory, and with more workers.
-    loading = phases.loading(setup.request.workers)
+    workers = max(ranks.gather(setup.request.workers))
+    loading = phases.loading(workers)
     evidence = replace(evidence, loading=loading)
     if loading is not None and evidence.wait_ms > WAITS * step_ms:
         if loading.blocked > WAITS:
-            evidence = replace(evidence, again=phases.loading(setup.request.workers, again=True))
+            evidence = replace(evidence, again=phases.loading(workers, again=True))
         more = _more_workers(loading, evidence, cores)
         if more > loading.workers:
             evidence = replace(evidence, more=phases.loading(more))
