@@ -50,7 +50,7 @@ def write(
 ) -> None:
     """Run the phases and write the line of the wire. All ranks call it; the arguments are those of `measure`."""
     value = measure(step, setup, ranks, meter, counted, contention)
-    if ranks.rank == 0:
+    if value and ranks.rank == 0:
         meter.wire.emit("hpcml_decomposition", value)
 
 
@@ -68,6 +68,8 @@ def measure(
     """
     phases = Phases(step, setup, ranks, meter)
     windows, exchange_share, slowest = meter.so_far()
+    if not windows:  # the gate of steps says why
+        return {}
     steps = sum(window["steps"] for window in windows)
     step_ms, stall_ms, copy_ms, busy_ms = (
         1000 * math.fsum(window[key] for window in windows) / steps
