@@ -17,6 +17,8 @@ QUOTA_PERIODS = 0.1  # of a quota's periods in which it was used up: a thread th
 BUSY_WORKERS = 0.5  # of the loader's workers: with fewer at work it is not they that the loop waits for
 FASTER = 1.1  # times as fast: from this on it is worth while to ask for more workers or threads
 NEIGHBOUR_CORES = 0.25  # that others used, from which on they may be the cause (models/contention.py)
+IN_MEMORY = 0.9  # of the files' bytes: then workers that wait do not wait for storage (models/data/pagecache.py)
+UNKNOWN = frozenset({"other", "unexplained"})  # parts of a step that are no causes
 PLATFORM = "PLATFORM"  # stands for the name of the platform, which the job does not know
 MARGIN = 1.2  # more workers than the phases need, because computing takes cores, too
 
@@ -93,7 +95,7 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
     """Return the value of `hpcml_decomposition` (docs/wire.md), without its phases."""
     parts = parts_of(evidence)
     step_ms = evidence.step_ms
-    lost = {name: ms for name, ms in parts.items() if name not in ("device", "other") and ms > 0}
+    lost = {name: ms for name, ms in parts.items() if name != "device" and ms > 0}
     lost_ms = math.fsum(lost.values())
     largest = max(lost, key=lambda name: lost[name], default="unexplained")
     bound: Optional[str] = None
@@ -101,8 +103,8 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
     if lost_ms < LITTLE * step_ms:
         explains = min(1.0, parts["device"] / step_ms)
         if not evidence.is_split:
-            bound = "neighbours" if evidence.elsewhere else "device"
-    elif largest != "unexplained" and lost[largest] >= EXPLAINED * lost_ms:
+            bound = "device"
+    elif largest not in UNKNOWN and lost[largest] >= EXPLAINED * lost_ms:
         bound = largest
         explains = lost[largest] / lost_ms
     gap = (evidence.computing_ms - evidence.busy_ms) / step_ms
@@ -166,8 +168,10 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
     parts["copy"] = evidence.copy_ms + of_copy * beside_ms
     if loading is not None and loading.occupied >= BUSY_WORKERS:
         input_ms = min(loading.step_ms, evidence.wait_ms + (1 - of_copy) * beside_ms)
-        parts["storage"] = input_ms * loading.blocked
-        parts["decoding"] += input_ms - parts["storage"]
+        blocked_ms = input_ms * loading.blocked
+        parts["decoding"] += input_ms - blocked_ms
+        if (loading.resident or 0.0) < IN_MEMORY:  # else they wait for a lock
+            parts["storage"] = blocked_ms
     parts["other"] = max(0.0, evidence.step_ms - evidence.wait_ms - evidence.copy_ms - evidence.busy_ms)
     parts["unexplained"] = max(0.0, evidence.step_ms - math.fsum(parts.values()))
     return parts
@@ -212,13 +216,13 @@ def _sentence(
     step = f"a step takes {_ms(evidence.step_ms)}"
     lost_ms = math.fsum(lost.values())
     if bound == "device":
-        return f"bound by the device: {step}, {explains:.0%} of it its own computing{_loader_alone(evidence)}"
-    if bound == "neighbours" and lost_ms < LITTLE * evidence.step_ms:
-        return (
-            f"bound by the device beside neighbours: {step}, {explains:.0%} of it computing, while others used "
-            f"{evidence.elsewhere:.1f} of the node's other cores, which share its memory and clock; how much that "
-            "takes cannot be told here"
-        )
+        text = f"bound by the device: {step}, {explains:.0%} of it its own computing"
+        if evidence.elsewhere:
+            text += (
+                f", while others used {evidence.elsewhere:.1f} of the node's other cores, which share its memory and "
+            )
+            text += "clock; how much that takes cannot be told here"
+        return text + _loader_alone(evidence)
     if bound is not None:
         return (
             f"bound by {_named(bound, evidence)}: {step}, and this explains {explains:.0%} of the {_ms(lost_ms)} lost"
@@ -227,10 +231,11 @@ def _sentence(
         share = parts["device"] / evidence.step_ms
         together = "computing or communication, which cannot be told apart: each rank has a part of the model"
         return f"{step}, {share:.0%} of it {together}"
-    known = sorted((name for name in lost if name != "unexplained"), key=lambda name: -lost[name])
+    known = sorted((name for name in lost if name not in UNKNOWN), key=lambda name: -lost[name])
     shares = [f"{name} {lost[name] / lost_ms:.0%}" for name in known[:2]]
-    if "unexplained" in lost:
-        shares.append(f"no known cause {lost['unexplained'] / lost_ms:.0%}")
+    unknown_ms = math.fsum(lost.get(name, 0.0) for name in UNKNOWN)
+    if unknown_ms:
+        shares.append(f"no known cause {unknown_ms / lost_ms:.0%}")
     return f"{step}, and no cause explains {EXPLAINED:.0%} of the {_ms(lost_ms)} lost: {', '.join(shares)}"
 
 

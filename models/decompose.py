@@ -21,6 +21,7 @@ from models import bounds, fault_injection
 from models.abort import attempt
 from models.accelerators import EagerAccelerator
 from models.bounds import Evidence, Loading, Rank
+from models.contention import ELSEWHERE_SHARE
 from models.data import pagecache
 from models.errors import CommandError
 from models.host import read_text
@@ -29,13 +30,12 @@ from models.meter import Meter
 from models.ranks import Ranks
 from models.request import cores_of_rank
 from models.steps.eager import EagerStep
+from models.time_limit import LEAST_STEPS, MOST_S
 from models.training_setup import TrainingSetup, make_sampler
 
-LEAST_STEPS = 5  # of a phase, which else has as many as a window
-MOST_S = 10.0  # that a phase takes, except for its LEAST_STEPS
 WAITS = 0.05  # of a step: from this wait for data on, more is asked of the loader
 FEW_CORES = 0.75  # of a rank's cores: with fewer threads it is asked what all cores would give
-MOST_READERS = 64  # workers that wait for storage need no core each
+MOST_READERS = 16  # of a node: workers that wait for storage need no core each, and each holds a sample in memory
 
 Keys = List[Tuple[int, int]]
 
@@ -48,8 +48,17 @@ def write(
     counted: Optional[Mapping[str, Any]],
     contention: Optional[Mapping[str, Any]],
 ) -> None:
-    """Run the phases and write the line of the wire. All ranks call it; the arguments are those of `measure`."""
-    value = measure(step, setup, ranks, meter, counted, contention)
+    """Run the phases and write the line of the wire. All ranks call it; the arguments are those of `measure`.
+
+    Raises CommandError if a phase fails on one of several ranks, for which the others wait in vain.
+    """
+    if ranks.rank == 0:
+        meter.wire.emit("hpcml_progress", {"phase": "decompose"})
+    value, error = attempt(lambda: measure(step, setup, ranks, meter, counted, contention))
+    if error is not None and ranks.size > 1:
+        raise CommandError(f"--decompose, after all windows: {error}; leave it out")
+    if error is not None:
+        setup.warnings.append(f"--decompose: {error}")
     if value and ranks.rank == 0:
         meter.wire.emit("hpcml_decomposition", value)
 
@@ -66,10 +75,10 @@ def measure(
 
     counted: by this rank's ContentionWatch in the windows. contention: of all ranks (models/contention.py).
     """
-    phases = Phases(step, setup, ranks, meter)
     windows, exchange_share, slowest = meter.so_far()
     if not windows:  # the gate of steps says why
         return {}
+    phases = Phases(step, setup, ranks, meter)
     steps = sum(window["steps"] for window in windows)
     step_ms, stall_ms, copy_ms, busy_ms = (
         1000 * math.fsum(window[key] for window in windows) / steps
@@ -79,7 +88,9 @@ def measure(
 
     # Computing, on one batch that stays on the device: with the exchange of gradients, and without it.
     computing_ms = max(phases.computing())
-    alone_ms = phases.computing(exchanges=False) if phases.can_be_alone else [None] * ranks.size
+    alone_ms: Sequence[Optional[float]] = [None] * ranks.size
+    if phases.can_be_alone:
+        alone_ms = phases.computing(exchanges=False)
     evidence = Evidence(
         step_ms=step_ms,
         wait_ms=stall_ms - copy_ms,
@@ -108,16 +119,16 @@ def measure(
     if loading is not None and evidence.wait_ms > WAITS * step_ms:
         if loading.blocked > WAITS:
             evidence = replace(evidence, again=phases.loading(workers, again=True))
-        more = _more_workers(loading, evidence, cores)
+        readers = MOST_READERS // setup.world.local_size if loading.blocked > bounds.EXPLAINED else cores
+        more = _more_workers(loading, evidence, min(ranks.gather(max(cores, readers))))
         if more > loading.workers:
             evidence = replace(evidence, more=phases.loading(more))
     return {**bounds.decomposition(evidence), "phases": _phases(evidence, phases.steps)}
 
 
-def _more_workers(loading: Loading, evidence: Evidence, cores: int) -> int:
+def _more_workers(loading: Loading, evidence: Evidence, most: int) -> int:
     """Return with how many workers the loader is tried: as many as would keep up with computing."""
     needed = math.ceil(bounds.MARGIN * loading.workers * loading.step_ms / evidence.computing_ms)
-    most = cores if loading.blocked < bounds.EXPLAINED else max(cores, MOST_READERS)
     return min(most, max(2 * loading.workers, needed))
 
 
@@ -133,15 +144,18 @@ def _of_node(
 ) -> Dict[str, Any]:
     """Return what quota and neighbours took, as Evidence has it."""
     quotas = [quota for of_rank in counted if of_rank for quota in of_rank["quotas"] if quota is not None]
-    found: Dict[str, Any] = {"quota": min((quota for quota in quotas if quota < math.inf), default=None)}
-    if contention is not None:
-        periods = contention["periods"]
-        found["throttled"] = contention["throttled_periods"] / periods if periods else 0.0
-        is_cpu = setup.accelerator.family == "cpu"
-        for name, key in (("neighbours", "neighbours_cores"), ("elsewhere", "elsewhere_cores")):
-            cores = contention[key] or 0.0
-            if cores >= bounds.NEIGHBOUR_CORES and (is_cpu or name == "neighbours"):
-                found[name] = cores
+    if setup.accelerator.family != "cpu" or contention is None:  # a device goes on while threads of the host wait
+        return {}
+    periods = contention["periods"]
+    cores = max(len(of_rank["cores"][1]) for of_rank in counted if of_rank)
+    found: Dict[str, Any] = {
+        "quota": min((quota for quota in quotas if quota < math.inf), default=None),
+        "throttled": contention["throttled_periods"] / periods if periods else 0.0,
+    }
+    if (contention["neighbours_cores"] or 0.0) >= bounds.NEIGHBOUR_CORES:
+        found["neighbours"] = contention["neighbours_cores"]
+    if (contention["elsewhere_cores"] or 0.0) >= max(bounds.NEIGHBOUR_CORES, ELSEWHERE_SHARE * cores):
+        found["elsewhere"] = contention["elsewhere_cores"]
     return found
 
 
@@ -168,7 +182,7 @@ class Phases:
         self.setup = setup
         self.ranks = ranks
         self.steps = LEAST_STEPS
-        self.can_be_alone = not setup.request.sharded  # a split model exchanges weights within a step
+        self.can_be_alone = ranks.size > 1 and not setup.request.sharded  # a split model exchanges weights in a step
         self._used = meter.batches_so_far  # so many batches of the sampler were used, or are under way
         self._keys: List[Keys] = []  # of the last phase of the loader
         assert isinstance(setup.accelerator, EagerAccelerator)
@@ -236,40 +250,52 @@ class Phases:
         )  # fmt: skip
         batches: Iterator[Any] = iter(fault_injection.stalled(loader, request, self.setup.world.rank))
         try:
-            for _ in range(warmup):
-                next(batches)
+            _take(batches, warmup)
             before, begin_s = data.totals(), time.perf_counter()
-            for _ in range(self.steps * per_step):
-                next(batches)
+            taken = _take(batches, self.steps * per_step, least=LEAST_STEPS * per_step)
             after, elapsed_s = data.totals(), time.perf_counter() - begin_s
         finally:
             batches.close()  # type: ignore[attr-defined]
         read_s, processor_s, queued_s = (late - early for early, late in zip(before, after))
         if read_s <= 0:
             raise CommandError("no sample was read")
+        steps = taken / per_step
         processor = min(1.0, processor_s / read_s)
         queued = min(1.0 - processor, queued_s / read_s)
         return Loading(
             workers=max(1, workers),
-            step_ms=1000 * elapsed_s / self.steps,
+            step_ms=1000 * elapsed_s / steps,
             processor=processor,
             blocked=1.0 - processor - queued,
             queued=queued,
             occupied=read_s / (elapsed_s * max(1, workers)),
-            processor_ms=1000 * processor_s / self.steps,
+            processor_ms=1000 * processor_s / steps,
             resident=resident,
         )
 
     def _prepare(self, again: bool) -> Optional[float]:
-        """Drop the files from memory if those of the windows were not there; return what share of them is there now."""
+        """Bring the files to where those of the windows were, in memory or not; return what share is in memory now."""
         path = self.setup.data.path
         files = [os.fsencode(name) for name in dict.fromkeys(path(index) for keys in self._keys for _, index in keys)]
-        was_cold = self.setup.resident is not None and self.setup.resident <= pagecache.COLD
-        if was_cold and not again:
+        before = self.setup.resident
+        if before is not None and not again:
             with contextlib.suppress(CommandError):
-                pagecache.drop(files)
+                if before <= pagecache.COLD:
+                    pagecache.drop(files)
+                elif before >= pagecache.WARM:
+                    pagecache.load(files)
         inside, size = pagecache.resident(files) or (0, 0)
         return inside / size if size else None
+
+
+def _take(batches: Iterator[Any], number: int, least: int = 1) -> int:
+    """Take so many batches, but no more after MOST_S when there are at least `least`. Return how many there were."""
+    end_s = time.perf_counter() + MOST_S
+    for taken in range(1, number + 1):
+        next(batches)
+        if taken >= least and time.perf_counter() > end_s:
+            return taken
+    return number
 
 
 class TimedData:

@@ -603,8 +603,9 @@ class Meter:
     def so_far(self) -> tuple[list[dict[str, Any]], float | None, dict[str, Any] | None]:
         """Return the windows of all ranks together, as hpcml_window has them, then exchange_share and slowest.
 
-        For use before `finish`, on every rank.
+        For use before `finish`, on every rank, when the loop has ended: the loader is given up.
         """
+        self._loader = None
         ranks = self.group.gather({"windows": self._closed, "host": platform.node(), "device": self.device})
         windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
         return windows, _exchange_share(ranks), _slowest(ranks)

@@ -12,7 +12,10 @@ from models.ranks import Ranks
 from models.request import Request
 from models.training_setup import TrainingSetup
 
-MOST_PHASES = 6  # of --decompose (models/decompose.py)
+# Of --decompose (models/decompose.py): how many phases there are at most, what each has at least, and takes at most.
+MOST_PHASES = 6
+LEAST_STEPS = 5
+MOST_S = 10.0
 
 
 class TimeLimit:
@@ -42,23 +45,28 @@ class TimeLimit:
         step_s = (now_s - first_s) / (steps - first_steps)
         own_times = (now_s - self._setup.started_s, step_s)
         elapsed_s, step_s = (max(times) for times in zip(*self._ranks.gather(own_times)))
-        phases = MOST_PHASES if self._setup.options.decompose else 0
-        check_time(self._setup.request, elapsed_s, step_s, limit_s, phases)
+        check_time(self._setup.request, elapsed_s, step_s, limit_s, decompose=self._setup.options.decompose)
 
 
-def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float, phases: int = 0) -> None:
-    """Raise ImpossibleRequest if the windows do not end within the limit.
+def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float, decompose: bool = False) -> None:
+    """Raise ImpossibleRequest if the windows, and the phases of --decompose, do not end within the limit.
 
-    elapsed_s: since the start of the process, up to the end of the warm-up. step_s: of one optimiser step. phases: of
-    --decompose, each as long as a window.
+    elapsed_s: since the start of the process, up to the end of the warm-up. step_s: of one optimiser step.
     """
     steps = request.steps_per_window
     if request.window_s and step_s:
         steps = max(steps, min(MOST_STEPS, math.ceil(request.window_s / step_s)))
-    needed_s = elapsed_s + (request.windows + phases) * steps * step_s
+    phases_s = MOST_PHASES * phase_s(steps, step_s) if decompose else 0.0
+    needed_s = elapsed_s + request.windows * steps * step_s + phases_s
     if needed_s > limit_s:
         raise ImpossibleRequest(
             f"this run needs about {needed_s:.0f} s and --time-limit-s is {limit_s:g}: start and warm-up took "
-            f"{elapsed_s:.0f} s, and {request.windows} windows of {steps} steps take {step_s:.3g} s each step; ask for "
+            f"{elapsed_s:.0f} s, and {request.windows} windows of {steps} steps take {step_s:.3g} s each step"
+            f"{f', and --decompose {phases_s:.0f} s' if decompose else ''}; ask for "
             f"at least {1.2 * needed_s:.0f} s, fewer --windows or --steps-per-window, or a smaller --size"
         )
+
+
+def phase_s(steps: int, step_s: float) -> float:
+    """Return what a phase of --decompose takes at most, with its one step that is not timed. steps: of a window."""
+    return (LEAST_STEPS + 1) * step_s + min(MOST_S, steps * step_s)

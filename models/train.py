@@ -107,11 +107,11 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
     setup.warnings.extend(others.warnings)
     also.update(energy.join(ranks.gather(meter.watch.energy.counted())))
+    also.update(write_losses(losses, setup, ranks, meter))
+    setup.warnings.extend(checks.skipped_samples(ranks, setup))
     if setup.options.decompose:
         # Last, since the phases train the model into what nothing can check.
         decompose.write(step, setup, ranks, meter, counted, others.value)
-    also.update(write_losses(losses, setup, ranks, meter))
-    setup.warnings.extend(checks.skipped_samples(ranks, setup))
     return meter.finish(
         parameters_identical=parameters_identical,
         peak_memory_bytes=peak_memory_bytes,

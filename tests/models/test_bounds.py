@@ -89,9 +89,9 @@ def test_a_cause_that_explains_the_loss_is_named_with_what_to_try(cause: str) ->
 
 
 def test_two_causes_of_which_none_explains_enough_are_both_told_and_none_is_named() -> None:
-    found = decomposition(slow_loader(0.5))
+    found = decomposition(slow_loader(0.6))
     assert (found["bound"], found["explains"]) == (None, None)
-    assert "no cause explains 80% of the 152 ms lost: storage 50%, decoding 50%" in found["text"]
+    assert "no cause explains 80% of the 152 ms lost: storage 60%, decoding 40%" in found["text"]
     assert "catalogue/test_fio.py" in found["next"]
 
 
@@ -132,10 +132,16 @@ def test_a_straggler_of_the_windows_explains_what_it_takes_longer_there_than_by_
     assert decomposition(replace(evidence, straggler=(0, 84.0)))["parts_ms"]["slow rank"] == pytest.approx(50.0)
 
 
-def test_work_on_the_nodes_other_cores_is_told_where_all_else_is_computing() -> None:
+def test_work_on_the_nodes_other_cores_is_told_and_is_no_cause() -> None:
     found = decomposition(replace(NOTHING_LOST, elsewhere=1.0))
-    assert found["bound"] == "neighbours"
+    assert found["bound"] == "device"
     assert "while others used 1.0 of the node's other cores" in found["text"]
+
+
+def test_workers_that_wait_while_all_files_are_in_memory_do_not_wait_for_storage() -> None:
+    in_memory = replace(slow_loader(0.95).loading or FAST_LOADER, resident=1.0)
+    found = decomposition(slow_loader(0.95, loading=in_memory))
+    assert (found["bound"], found["parts_ms"]["storage"]) == (None, 0.0)
 
 
 def test_phases_that_contradict_the_windows_say_so() -> None:

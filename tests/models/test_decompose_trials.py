@@ -26,21 +26,22 @@ def said(bound, text=""):
 
 
 def test_a_right_answer_names_the_planted_cause():
-    assert trials.verdict("slow-copy", {}, said("copy"), 0.5) == "right"
-    assert trials.verdict("slow-copy", {}, said("storage"), 0.5) == "wrong"
-    assert trials.verdict("slow-copy", {}, said(None), 0.5) == "not known"
-    assert trials.verdict("slow-copy", {}, {}, None) == "failed"
+    assert trials.verdict("slow-copy", {}, said("copy")) == "right"
+    assert trials.verdict("slow-copy", {}, said("storage")) == "wrong"
+    assert trials.verdict("slow-copy", {}, said(None)) == "not known"
+    assert trials.verdict("slow-copy", {}, {}) == "failed"
 
 
 def test_a_slow_rank_must_be_the_planted_one(monkeypatch):
     monkeypatch.setattr(trials.socket, "gethostname", lambda: "n07")
     text = "bound by a slow rank: rank 1 on n07 needs 2.1 times"
 
-    assert trials.verdict("slow-rank", {"rank": 1}, said("slow rank", text), 0.5) == "right"
-    assert trials.verdict("slow-rank", {"rank": 0}, said("slow rank", text), 0.5) == "wrong"
+    assert trials.verdict("slow-rank", {"rank": 1}, said("slow rank", text)) == "right"
+    assert trials.verdict("slow-rank", {"rank": 0}, said("slow rank", text)) == "wrong"
 
 
-def test_a_hog_on_another_core_that_takes_nothing_need_not_be_named():
-    assert trials.verdict("hog-beside", {}, said("device"), 0.02) == "right"
-    assert trials.verdict("hog-beside", {}, said("device"), 0.3) == "wrong"
-    assert trials.verdict("hog-beside", {}, said("neighbours"), 0.3) == "right"
+def test_a_hog_on_another_core_must_be_told():
+    text = "bound by the device: 97% of it its own computing, while others used 1.0 of the node's other cores"
+
+    assert trials.verdict("hog-beside", {}, said("device", text)) == "right"
+    assert trials.verdict("hog-beside", {}, said("device", text.partition(", while")[0])) == "wrong"
