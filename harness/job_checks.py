@@ -109,11 +109,12 @@ def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str
     """Why models/ would refuse a job's command line, in one sentence; empty where nothing speaks against it."""
     if spec.benchmark is None or not spec.ranks:  # its scheduler refuses a layout that holds no rank
         return ""
-    # We write the rest of the command line ourselves, so it needs the check only for a user's own arguments, and for
-    # devices that cannot do all that our options and a platform's file may ask for.
+    # We write the rest of the command line ourselves, so it needs the check only for a user's own arguments, for devices
+    # that cannot do all that our options and a platform's file may ask for, and for what an older commit does not know.
     mark = cases.workload(item) or {}
     has_own_arguments = spec.stack is not None or bool(platform.arguments) or "arguments" in mark
-    if not has_own_arguments and not DEVICE_UNITS[spec.layout.unit].driven_together:
+    is_new = "--decompose" in spec.arguments
+    if not (has_own_arguments or is_new or DEVICE_UNITS[spec.layout.unit].driven_together):
         return ""
     error = _command_line_error(spec)
     if error and has_own_arguments:

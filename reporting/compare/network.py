@@ -14,11 +14,11 @@ FATAL: Mapping[str, str] = {
 }
 MEANINGS: Mapping[str, str] = {
     **FATAL,
-    "port_xmit_wait": "waited in {} ticks for credits to send (congestion)",
-    "rp_cnp_handled": "was told {} times to send more slowly (congestion)",
-    "np_cnp_sent": "asked senders {} times to send more slowly (congestion)",
-    "hni_rx_paused": "counted {} cycles in which receiving was paused (congestion)",
-    "hni_tx_paused": "counted {} cycles in which sending was paused (congestion)",
+    "port_xmit_wait": "waited in {} ticks for credits to send, which is congestion",
+    "rp_cnp_handled": "was told {} times to send more slowly, which is congestion",
+    "np_cnp_sent": "asked senders {} times to send more slowly, which is congestion",
+    "hni_rx_paused": "counted {} cycles in which receiving was paused, which is congestion",
+    "hni_tx_paused": "counted {} cycles in which sending was paused, which is congestion",
     "port_xmit_discards": "dropped {} packets that it could not send",
     "out_of_sequence": "received {} packets out of their order",
     "packet_seq_err": "was told {} times that a packet is missing",
@@ -56,12 +56,14 @@ def far_counts(late: Sequence[Mapping[str, Any]], usual: Sequence[Mapping[str, A
     said = []
     for counter, meaning in MEANINGS.items():
         far = []
+        rates = [of["most"][counter][2] / of["elapsed_s"] for of in usual if counter in of["most"]]
         for run in late:
             node, port, count, other = run["most"].get(counter, ("", "", 0, 0))
-            rates = [of["most"][counter][2] / of["elapsed_s"] for of in usual if counter in of["most"]]
             others = max(other, round(run["elapsed_s"] * max(rates, default=0.0)))
             if count >= max(1 if counter in FATAL else LEAST, TIMES * others):
-                far.append((count, f"{node}: {port} {meaning.format(f'{count:,}')} (others at most {others:,})"))
+                said_of = meaning.format(f"{count:,}")
+                beside = f"other nodes, and other runs in {run['elapsed_s']:.0f} s, at most {others:,}"
+                far.append((count, f"{node}: {port} {said_of} ({counter}; {beside})"))
         if far and 2 * len(far) >= len(late):
             said.append(max(far)[1])
     return said[:MOST_SAID]

@@ -123,7 +123,7 @@ def _scaling(runs: Sequence[Envelope]) -> Scaling:
         same = [{**run.fields, "layout": "", "devices": ""} for run in (first, one)]
         notes += [f"{one.layout}: {sentence}" for sentence in differences(*same)]
     function = first.key.test.partition("::")[2].partition("[")[0].removeprefix("test_")
-    name = " ".join(filter(None, [function, setting_of(first.key.test)]))
+    name = " ".join(filter(None, [function, setting_of(first.key.test), first.trial.label]))
     scaled = tuple(_scaled(of_layout, base) for of_layout in of_layouts)
     return Scaling(name, first.platform, first.key.run_id, first.metrics[THROUGHPUT].unit, scaled, tuple(notes))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -88,9 +89,10 @@ def network_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
             continue
         seconds.append(look["elapsed_s"])
         for text in part(parts, "network_after").get("list") or ():
-            port, counter, count = str(text).rsplit(" ", 2)
-            of_node = counts.setdefault(counter, {})
-            of_node[node] = max(of_node.get(node, (0, "")), (int(count), port))
+            found = re.fullmatch(r"(\S+) (\w+) (\d+)", str(text))
+            if found:
+                of_node = counts.setdefault(found[2], {})
+                of_node[node] = max(of_node.get(node, (0, "")), (int(found[3]), found[1]))
     most = {}
     for counter, of_node in counts.items():
         worst = max(of_node, key=lambda node: of_node[node])
