@@ -151,9 +151,13 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
     # What computing takes longer in the windows than by itself: a slow rank, others on the cores, or the loader.
     beside_ms = evidence.busy_ms - computing_ms
     if evidence.straggler is not None and evidence.straggler[0] == slowest:
-        later_ms = min(beside_ms, max(0.0, evidence.straggler[1] - parts["slow rank"]))
-        parts["slow rank"] += later_ms
-        beside_ms -= later_ms
+        # A slow rank is also slower in what it does for the exchange while it computes, which its own marks include.
+        later_ms = max(0.0, evidence.straggler[1] - parts["slow rank"])
+        of_beside_ms = min(later_ms, beside_ms)
+        of_exchange_ms = min(later_ms - of_beside_ms, max(0.0, parts["communication"] - (evidence.exchange_ms or 0.0)))
+        parts["slow rank"] += of_beside_ms + of_exchange_ms
+        parts["communication"] -= of_exchange_ms
+        beside_ms -= of_beside_ms
     if waits:
         parts[waits] += beside_ms
         beside_ms = 0.0

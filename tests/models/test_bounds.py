@@ -132,6 +132,15 @@ def test_a_straggler_of_the_windows_explains_what_it_takes_longer_there_than_by_
     assert decomposition(replace(evidence, straggler=(0, 84.0)))["parts_ms"]["slow rank"] == pytest.approx(50.0)
 
 
+def test_a_straggler_is_also_slow_in_what_it_does_for_the_exchange() -> None:
+    """By itself it takes 50 ms longer, with the others 70; of 40 ms that the exchange adds it waits for 10."""
+    evidence = replace(two_ranks(50.0, 100.0, computing_ms=140.0), straggler=(1, 70.0), exchange_ms=10.0)
+    parts = parts_of(evidence)
+    assert (parts["slow rank"], parts["communication"]) == pytest.approx((70.0, 21.0), abs=1)
+    parts = parts_of(replace(evidence, exchange_ms=35.0))
+    assert (parts["slow rank"], parts["communication"]) == pytest.approx((56.0, 35.0), abs=1)
+
+
 def test_work_on_the_nodes_other_cores_is_told_and_is_no_cause() -> None:
     found = decomposition(replace(NOTHING_LOST, elsewhere=1.0))
     assert found["bound"] == "device"
