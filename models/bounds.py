@@ -150,13 +150,16 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
 
     # What computing takes longer in the windows than by itself: a slow rank, others on the cores, or the loader.
     beside_ms = evidence.busy_ms - computing_ms
+    parts["other"] = max(0.0, evidence.step_ms - evidence.wait_ms - evidence.copy_ms - evidence.busy_ms)
     if evidence.straggler is not None and evidence.straggler[0] == slowest:
-        # A slow rank is also slower in what it does for the exchange while it computes, which its own marks include.
+        # Its own marks include what it does for the exchange while it computes; at a window's end all wait for it.
         later_ms = max(0.0, evidence.straggler[1] - parts["slow rank"])
         of_beside_ms = min(later_ms, beside_ms)
         of_exchange_ms = min(later_ms - of_beside_ms, max(0.0, parts["communication"] - (evidence.exchange_ms or 0.0)))
-        parts["slow rank"] += of_beside_ms + of_exchange_ms
+        of_end_ms = min(later_ms - of_beside_ms - of_exchange_ms, parts["other"])
+        parts["slow rank"] += of_beside_ms + of_exchange_ms + of_end_ms
         parts["communication"] -= of_exchange_ms
+        parts["other"] -= of_end_ms
         beside_ms -= of_beside_ms
     if waits:
         parts[waits] += beside_ms
@@ -176,7 +179,6 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
         parts["decoding"] += input_ms - blocked_ms
         if (loading.resident or 0.0) < IN_MEMORY:  # else they wait for a lock
             parts["storage"] = blocked_ms
-    parts["other"] = max(0.0, evidence.step_ms - evidence.wait_ms - evidence.copy_ms - evidence.busy_ms)
     parts["unexplained"] = max(0.0, evidence.step_ms - math.fsum(parts.values()))
     return parts
 
