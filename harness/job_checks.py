@@ -109,8 +109,8 @@ def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str
     """Why models/ would refuse a job's command line, in one sentence; empty where nothing speaks against it."""
     if spec.benchmark is None or not spec.ranks:  # its scheduler refuses a layout that holds no rank
         return ""
-    # We write the rest of the command line ourselves, so it needs the check only for a user's own arguments, for devices
-    # that cannot do all that our options and a platform's file may ask for, and for what an older commit lacks.
+    # We write the rest of the command line ourselves, so it needs the check only for a user's own arguments, for what
+    # some devices cannot do of what our options and a platform's file may ask for, and for what an older commit lacks.
     mark = cases.workload(item) or {}
     has_own_arguments = spec.stack is not None or bool(platform.arguments) or "arguments" in mark
     is_new = "--decompose" in spec.arguments
