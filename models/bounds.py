@@ -10,14 +10,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from models.data.pagecache import WARM
+
 LITTLE = 0.15  # of a step: if less than this is lost, the device's own computing bounds the run
 EXPLAINED = 0.8  # of the loss: a cause that explains less is not named
 AGREES = 0.05  # of a step, by which phases and windows may differ
 QUOTA_PERIODS = 0.1  # of a quota's periods in which it was used up: a thread that waits, waits for the quota
 BUSY_WORKERS = 0.5  # of the loader's workers: with fewer at work it is not they that the loop waits for
 FASTER = 1.1  # times as fast: from this on it is worth while to ask for more workers or threads
-NEIGHBOUR_CORES = 0.25  # that others used, from which on they may be the cause (models/contention.py)
-IN_MEMORY = 0.9  # of the files' bytes: then workers that wait do not wait for storage (models/data/pagecache.py)
+CAUSES = ("threads", "slow rank", "communication", "quota", "neighbours", "copy", "storage", "decoding")
 UNKNOWN = frozenset({"other", "unexplained"})  # parts of a step that are no causes
 PLATFORM = "PLATFORM"  # stands for the name of the platform, which the job does not know
 MARGIN = 1.2  # more workers than the phases need, because computing takes cores, too
@@ -121,65 +122,86 @@ def decomposition(evidence: Evidence) -> Dict[str, Any]:
 
 def parts_of(evidence: Evidence) -> Dict[str, float]:
     """Return where each ms of a step goes. They add up to the step."""
-    slowest = slowest_rank(evidence)
-    rank = evidence.ranks[slowest]
-    own = _own_work(evidence)
     # Computing by itself cannot take longer than beside everything else: then the phases say how it is divided.
     scale = min(1.0, evidence.busy_ms / evidence.computing_ms)
-    computing_ms = scale * evidence.computing_ms
-    parts = dict.fromkeys(
-        ("device", "threads", "slow rank", "communication", "quota", "neighbours", "copy", "storage", "decoding"), 0.0
-    )
+    parts = _parts_of_computing(evidence, scale)
+    parts["other"] = max(0.0, evidence.step_ms - evidence.wait_ms - evidence.copy_ms - evidence.busy_ms)
 
-    # Computing: a rank's own work, what it waits for a core in it, and the exchange with the others.
+    # What computing takes longer in the windows than by itself: a slow rank, others on the cores, or the loader.
+    beside_ms = evidence.busy_ms - scale * evidence.computing_ms
+    if evidence.straggler is not None and evidence.straggler[0] == slowest_rank(evidence):
+        beside_ms -= _give_to_slow_rank(parts, evidence.straggler[1], beside_ms, evidence.exchange_ms or 0.0)
     waits = _waits_for_core(evidence)
-    core_wait_ms = min(rank.core_wait * evidence.step_ms, computing_ms) if waits else 0.0
     if waits:
+        parts[waits] += beside_ms
+        beside_ms = 0.0
+    for name, ms in _parts_of_input(evidence, beside_ms).items():
+        parts[name] += ms
+    parts["unexplained"] = max(0.0, evidence.step_ms - math.fsum(parts.values()))
+    return parts
+
+
+def _parts_of_computing(evidence: Evidence, scale: float) -> Dict[str, float]:
+    """Divide the phase of computing: a rank's own work, what it waits for a core in it, the exchange with the others.
+
+    scale: of the phase's times.
+    """
+    parts = dict.fromkeys(("device", *CAUSES), 0.0)
+    slowest = slowest_rank(evidence)
+    alone_ms = evidence.ranks[slowest].alone_ms
+    own = _own_work(evidence)
+    waits = _waits_for_core(evidence)
+    if waits:
+        core_wait_ms = evidence.ranks[slowest].core_wait * evidence.step_ms
+        core_wait_ms = min(core_wait_ms, scale * evidence.computing_ms)
         own_share = _share_of_own_loader(evidence) if waits == "neighbours" else 0.0
         parts["decoding"] = own_share * core_wait_ms
         parts[waits] = core_wait_ms - parts["decoding"]
     others = sorted(ms for number, ms in enumerate(own) if number != slowest)
     if others:
         parts["slow rank"] = scale * max(0.0, own[slowest] - others[(len(others) - 1) // 2])
-    if rank.alone_ms is not None and len(evidence.ranks) > 1:
-        parts["communication"] = scale * max(0.0, evidence.computing_ms - rank.alone_ms)
-    device_ms = max(0.0, computing_ms - core_wait_ms - parts["slow rank"] - parts["communication"])
+    if others and alone_ms is not None:
+        parts["communication"] = scale * max(0.0, evidence.computing_ms - alone_ms)
+    parts["device"] = max(0.0, scale * evidence.computing_ms - math.fsum(parts.values()))
     if evidence.more_threads_ms is not None:
-        parts["threads"] = device_ms * max(0.0, 1 - evidence.more_threads_ms / evidence.computing_ms)
-    parts["device"] = device_ms - parts["threads"]
+        parts["threads"] = parts["device"] * max(0.0, 1 - evidence.more_threads_ms / evidence.computing_ms)
+        parts["device"] -= parts["threads"]
+    return parts
 
-    # What computing takes longer in the windows than by itself: a slow rank, others on the cores, or the loader.
-    beside_ms = evidence.busy_ms - computing_ms
-    parts["other"] = max(0.0, evidence.step_ms - evidence.wait_ms - evidence.copy_ms - evidence.busy_ms)
-    if evidence.straggler is not None and evidence.straggler[0] == slowest:
-        # Its own marks include what it does for the exchange while it computes; at a window's end all wait for it.
-        later_ms = max(0.0, evidence.straggler[1] - parts["slow rank"])
-        of_beside_ms = min(later_ms, beside_ms)
-        of_exchange_ms = min(later_ms - of_beside_ms, max(0.0, parts["communication"] - (evidence.exchange_ms or 0.0)))
-        of_end_ms = min(later_ms - of_beside_ms - of_exchange_ms, parts["other"])
-        parts["slow rank"] += of_beside_ms + of_exchange_ms + of_end_ms
-        parts["communication"] -= of_exchange_ms
-        parts["other"] -= of_end_ms
-        beside_ms -= of_beside_ms
-    if waits:
-        parts[waits] += beside_ms
-        beside_ms = 0.0
 
-    # The input: what the loop waits for batches and copies, and what computing loses beside and after that. The
-    # loader's own time bounds what it can explain.
+def _give_to_slow_rank(parts: Dict[str, float], later_ms: float, beside_ms: float, exchange_ms: float) -> float:
+    """Give the slow rank what its own marks say, `later_ms`, where the phases alone say less.
+
+    Its marks include what it does for the exchange while it computes; at a window's end all wait for it. Return what it
+    gets of `beside_ms`.
+    """
+    lacking_ms = max(0.0, later_ms - parts["slow rank"])
+    of_beside_ms = min(lacking_ms, beside_ms)
+    of_exchange_ms = min(lacking_ms - of_beside_ms, max(0.0, parts["communication"] - exchange_ms))
+    of_end_ms = min(lacking_ms - of_beside_ms - of_exchange_ms, parts["other"])
+    parts["slow rank"] += of_beside_ms + of_exchange_ms + of_end_ms
+    parts["communication"] -= of_exchange_ms
+    parts["other"] -= of_end_ms
+    return of_beside_ms
+
+
+def _parts_of_input(evidence: Evidence, beside_ms: float) -> Dict[str, float]:
+    """Divide what the loop waits for batches and copies, and what computing loses beside and after that.
+
+    The loader's own time bounds what it can explain.
+    """
     loading = evidence.loading
     stall_ms = evidence.wait_ms + evidence.copy_ms
     if beside_ms > max(stall_ms, 0.0 if loading is None else 2 * loading.processor_ms):
         beside_ms = 0.0  # too much: why is not known
     of_copy = evidence.copy_ms / stall_ms if stall_ms else 0.0
-    parts["copy"] = evidence.copy_ms + of_copy * beside_ms
+    parts = {"copy": evidence.copy_ms + of_copy * beside_ms}
     if loading is not None and loading.occupied >= BUSY_WORKERS:
         input_ms = min(loading.step_ms, evidence.wait_ms + (1 - of_copy) * beside_ms)
         blocked_ms = input_ms * loading.blocked
-        parts["decoding"] += input_ms - blocked_ms
-        if (loading.resident or 0.0) < IN_MEMORY:  # else they wait for a lock
+        parts["decoding"] = input_ms - blocked_ms
+        if (loading.resident or 0.0) < WARM:  # else they wait for a lock
             parts["storage"] = blocked_ms
-    parts["unexplained"] = max(0.0, evidence.step_ms - math.fsum(parts.values()))
     return parts
 
 
@@ -286,10 +308,13 @@ def _counted(number: int, noun: str) -> str:
 def _disagreements(gap: float, parts: Dict[str, float], evidence: Evidence) -> str:
     """Say it if phases and windows do not agree to AGREES of a step, and nothing explains it."""
     said = ""
-    is_explained = gap < 0 and parts["unexplained"] <= AGREES * evidence.step_ms
-    if abs(gap) > AGREES and not is_explained:
-        word = "slower" if gap > 0 else "faster"
-        said += f"; computing by itself was {abs(gap):.0%} of a step {word} than in the windows, and why is not known"
+    unknown_ms = parts["unexplained"]
+    if gap > AGREES:
+        said = f"; computing by itself was {gap:.0%} of a step slower than in the windows, and why is not known"
+    elif gap < -AGREES and unknown_ms > AGREES * evidence.step_ms:
+        longer_ms = evidence.busy_ms - evidence.computing_ms
+        said = f"; in the windows computing takes {_ms(longer_ms)} a step longer than by itself, and {_ms(unknown_ms)} "
+        said += "of the step have no known cause"
     marked_ms = evidence.exchange_ms
     if marked_ms is not None and abs(marked_ms - parts["communication"]) > AGREES * evidence.step_ms:
         said += f"; timed in the windows, the exchange of gradients takes {_ms(marked_ms)} a step after computing, and "

@@ -21,7 +21,7 @@ from models import bounds, fault_injection
 from models.abort import attempt
 from models.accelerators import EagerAccelerator
 from models.bounds import Evidence, Loading, Rank
-from models.contention import ELSEWHERE_SHARE
+from models.contention import ELSEWHERE_SHARE, OTHERS_CORES
 from models.data import pagecache
 from models.errors import CommandError
 from models.host import read_text
@@ -48,13 +48,16 @@ def write(
     counted: Optional[Mapping[str, Any]],
     contention: Optional[Mapping[str, Any]],
 ) -> None:
-    """Run the phases and write the line of the wire. All ranks call it; the arguments are those of `measure`.
+    """Run the phases and write the line of the wire. All ranks call it.
+
+    counted: by this rank's ContentionWatch in the windows. contention: of all ranks (models/contention.py).
 
     Raises CommandError if a phase fails on one of several ranks, for which the others wait in vain.
     """
     if ranks.rank == 0:
         meter.wire.emit("hpcml_progress", {"phase": "decompose"})
-    value, error = attempt(lambda: measure(step, setup, ranks, meter, counted, contention))
+    phases = Phases(step, setup, ranks, meter)
+    value, error = attempt(lambda: measure(phases, counted, contention))
     if error is not None and ranks.size > 1:
         raise CommandError(f"--decompose, after all windows: {error}; leave it out")
     if error is not None:
@@ -64,21 +67,13 @@ def write(
 
 
 def measure(
-    step: EagerStep,
-    setup: TrainingSetup,
-    ranks: Ranks,
-    meter: Meter,
-    counted: Optional[Mapping[str, Any]],
-    contention: Optional[Mapping[str, Any]],
+    phases: Phases, counted: Optional[Mapping[str, Any]], contention: Optional[Mapping[str, Any]]
 ) -> Dict[str, Any]:
-    """Run the phases; return the value of `hpcml_decomposition`, the same on every rank. All ranks call it.
-
-    counted: by this rank's ContentionWatch in the windows. contention: of all ranks (models/contention.py).
-    """
-    windows, exchange_share, slowest = meter.so_far()
+    """Run the phases; return the value of `hpcml_decomposition`, the same on every rank; {} if there is no window."""
+    ranks = phases.ranks
+    windows, exchange_share, slowest = phases.meter.so_far()
     if not windows:  # the gate of steps says why
         return {}
-    phases = Phases(step, setup, ranks, meter)
     steps = sum(window["steps"] for window in windows)
     step_ms, stall_ms, copy_ms, busy_ms = (
         1000 * math.fsum(window[key] for window in windows) / steps
@@ -91,39 +86,45 @@ def measure(
     alone_ms: Sequence[Optional[float]] = [None] * ranks.size
     if phases.can_be_alone:
         alone_ms = phases.computing(exchanges=False)
+    places = ranks.gather((phases.meter.place, _core_wait(counted)))
     evidence = Evidence(
         step_ms=step_ms,
         wait_ms=stall_ms - copy_ms,
         copy_ms=copy_ms,
         busy_ms=busy_ms,
         computing_ms=computing_ms,
-        ranks=[
-            Rank(place, own_ms, core_wait)
-            for (place, core_wait), own_ms in zip(ranks.gather((meter.place, _core_wait(counted))), alone_ms)
-        ],
+        ranks=[Rank(place, own_ms, core_wait) for (place, core_wait), own_ms in zip(places, alone_ms)],
         exchange_ms=None if exchange_share is None else exchange_share * step_ms,
         straggler=None if slowest is None else (slowest["rank"], 1000 * (slowest["own_s"] - slowest["others_own_s"])),
         threads=max(ranks.gather(torch.get_num_threads())),
-        **_of_node(contention, ranks.gather(counted), setup),
+        **_of_node(contention, ranks.gather(counted), phases.is_cpu),
     )
 
     # The same in more threads, where cores are idle.
-    cores = min(ranks.gather(cores_of_rank(setup.world)))  # all ranks decide the same
-    if setup.accelerator.family == "cpu" and evidence.threads <= FEW_CORES * cores and evidence.quota is None:
+    cores = min(ranks.gather(cores_of_rank(phases.setup.world)))  # all ranks decide the same
+    if phases.is_cpu and evidence.threads <= FEW_CORES * cores and evidence.quota is None:
         evidence = replace(evidence, more_threads=cores, more_threads_ms=max(phases.computing(threads=cores)))
+    evidence = with_loader(evidence, phases, cores)
+    return {**bounds.decomposition(evidence), "phases": _phases(evidence, phases.steps)}
 
-    # The loader alone; if the loop waits for it, once more from memory, and with more workers.
-    workers = max(ranks.gather(setup.request.workers))
+
+def with_loader(evidence: Evidence, phases: Phases, cores: int) -> Evidence:
+    """Add the loader alone; if the loop waits for it, also once more from memory, and with more workers.
+
+    cores: of each rank.
+    """
+    workers = max(phases.ranks.gather(phases.setup.request.workers))
     loading = phases.loading(workers)
     evidence = replace(evidence, loading=loading)
-    if loading is not None and evidence.wait_ms > WAITS * step_ms:
-        if loading.blocked > WAITS:
-            evidence = replace(evidence, again=phases.loading(workers, again=True))
-        readers = MOST_READERS // setup.world.local_size if loading.blocked > bounds.EXPLAINED else cores
-        more = _more_workers(loading, evidence, min(ranks.gather(max(cores, readers))))
-        if more > loading.workers:
-            evidence = replace(evidence, more=phases.loading(more))
-    return {**bounds.decomposition(evidence), "phases": _phases(evidence, phases.steps)}
+    if loading is None or evidence.wait_ms <= WAITS * evidence.step_ms:
+        return evidence
+    if loading.blocked > WAITS:
+        evidence = replace(evidence, again=phases.loading(workers, again=True))
+    readers = MOST_READERS // phases.setup.world.local_size if loading.blocked > bounds.EXPLAINED else cores
+    more = _more_workers(loading, evidence, min(phases.ranks.gather(max(cores, readers))))
+    if more > loading.workers:
+        evidence = replace(evidence, more=phases.loading(more))
+    return evidence
 
 
 def _more_workers(loading: Loading, evidence: Evidence, most: int) -> int:
@@ -140,21 +141,21 @@ def _core_wait(counted: Optional[Mapping[str, Any]]) -> float:
 
 
 def _of_node(
-    contention: Optional[Mapping[str, Any]], counted: Sequence[Optional[Mapping[str, Any]]], setup: TrainingSetup
+    contention: Optional[Mapping[str, Any]], counted: Sequence[Optional[Mapping[str, Any]]], is_cpu: bool
 ) -> Dict[str, Any]:
     """Return what quota and neighbours took, as Evidence has it."""
-    quotas = [quota for of_rank in counted if of_rank for quota in of_rank["quotas"] if quota is not None]
-    if setup.accelerator.family != "cpu" or contention is None:  # a device goes on while threads of the host wait
+    if not is_cpu or contention is None:  # a device goes on while threads of the host wait
         return {}
+    quotas = [quota for of_rank in counted if of_rank for quota in of_rank["quotas"] if quota is not None]
     periods = contention["periods"]
     cores = max(len(of_rank["cores"][1]) for of_rank in counted if of_rank)
     found: Dict[str, Any] = {
         "quota": min((quota for quota in quotas if quota < math.inf), default=None),
         "throttled": contention["throttled_periods"] / periods if periods else 0.0,
     }
-    if (contention["neighbours_cores"] or 0.0) >= bounds.NEIGHBOUR_CORES:
+    if (contention["neighbours_cores"] or 0.0) >= OTHERS_CORES:
         found["neighbours"] = contention["neighbours_cores"]
-    if (contention["elsewhere_cores"] or 0.0) >= max(bounds.NEIGHBOUR_CORES, ELSEWHERE_SHARE * cores):
+    if (contention["elsewhere_cores"] or 0.0) >= max(OTHERS_CORES, ELSEWHERE_SHARE * cores):
         found["elsewhere"] = contention["elsewhere_cores"]
     return found
 
@@ -181,6 +182,8 @@ class Phases:
         self.step = step
         self.setup = setup
         self.ranks = ranks
+        self.meter = meter
+        self.is_cpu = setup.accelerator.family == "cpu"
         self.steps = LEAST_STEPS
         self.can_be_alone = ranks.size > 1 and not setup.request.sharded  # a split model exchanges weights in a step
         self._used = meter.batches_so_far  # so many batches of the sampler were used, or are under way

@@ -130,7 +130,8 @@ def causes_of(
     if metric == THROUGHPUT:
         sides = [run.beside for run in before], [run.beside for run in after]
         split = split_of(*sides)
-        exchange = in_exchange(*sides)
+        if split is not None and "step_ms" in split.shares:
+            exchange = in_exchange(*sides)
         if split is None:
             no_split = no_split_of([*after, *before])
     changed, same = [], []

@@ -15,8 +15,10 @@ DAY = datetime.timedelta(days=1)
 
 
 def changed_in_part(before: Sequence[Envelope], after: Sequence[Envelope]) -> list[ProvenanceChange]:
-    """The provenance of which some values are on both sides and others are not. Nodes and their
-    switches are left out: jobs share them."""
+    """The provenance of which some values are on both sides and others are not.
+
+    Nodes and their switches are left out: jobs share them.
+    """
     old = provenance_values(before)
     new = provenance_values(after)
     names = sorted(old.keys() & new.keys() - {"nodes", *LEVELS, GROUP})

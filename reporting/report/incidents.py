@@ -238,8 +238,14 @@ def _common(causes: Sequence[Causes]) -> Causes:
     counts: Counter[ProvenanceChange] = Counter(change for one in causes for change in one.changed)
     changed = tuple(change for change, count in counts.items() if 2 * count >= len(causes))
     seen = [one.seen for one in causes if one.seen]
-    common = replace(causes[0], split=None, changed=changed, none_in_common=bool(counts or seen) and not changed)
-    return replace(common, seen=seen[0] if 2 * len(seen) >= len(causes) else ())
+    return replace(
+        causes[0],
+        split=None,
+        in_exchange="",
+        changed=changed,
+        none_in_common=bool(counts or seen) and not changed,
+        seen=seen[0] if 2 * len(seen) >= len(causes) else (),
+    )
 
 
 def _answered(group: Sequence[Episode], since: datetime.date | None, until: datetime.date | None, asked: Asked) -> str:

@@ -14,7 +14,7 @@ MOST_NAMED = 4
 
 
 def placement_notes(runs: Sequence[Run]) -> list[str]:
-    """A line for each run on several nodes whose places are all known: `4 nodes under 2 switches: leaf3, leaf7`."""
+    """A line for each run on several nodes whose places are all known: `4 nodes under 2 switches leaf3, leaf7`."""
     lines = []
     for run in runs:
         places = [part(facts, "place") for facts in run.nodes.values()]

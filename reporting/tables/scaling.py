@@ -37,6 +37,6 @@ def _notes(scaling: Scaling) -> Iterator[str]:
         yield f"weak: each device has the same batch as in {base}, so a step should take as long"
     if Kind.STRONG in kinds:
         yield f"strong: the global batch is that of {base}, so n times the devices should take 1/n of the time"
-    if any(one.lost.partition(UNSPLIT)[0].count(NAMES[COMPUTING]) for one in scaling.layouts):
+    if any(NAMES[COMPUTING] in one.lost and not one.lost.startswith(UNSPLIT) for one in scaling.layouts):
         yield "computing: the device step without the exchange of gradients; waiting for a slower rank is a part of it"
     yield from scaling.notes

@@ -157,7 +157,10 @@ def test_phases_that_contradict_the_windows_say_so() -> None:
     slower = decomposition(replace(NOTHING_LOST, computing_ms=120.0))
     assert "computing by itself was 21% of a step slower than in the windows, and why is not known" in slower["text"]
     faster = decomposition(replace(NOTHING_LOST, computing_ms=70.0))
-    assert "computing by itself was 29% of a step faster than in the windows" in faster["text"]
+    said = (
+        "in the windows computing takes 29 ms a step longer than by itself, and 29 ms of the step have no known cause"
+    )
+    assert said in faster["text"]
     assert faster["bound"] is None
 
 

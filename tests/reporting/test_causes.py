@@ -6,6 +6,7 @@ import datetime
 
 import pytest
 
+from platforms.job import Metric
 from reporting.compare.causes import causes_of
 from reporting.history.envelope import Envelope
 from reporting.references.answers import Note
@@ -25,6 +26,20 @@ def test_where_it_is_and_what_changed() -> None:
     causes = causes_of(before, after)
     assert causes.sentence() == "all of it in the device step; input unchanged; changed: driver 570.124 -> 580.65"
     assert causes.same == ("torch",)
+
+
+def exchanging(wait_ms: float, step_ms: float, exchange_ms: float) -> Envelope:
+    beside = {**parts(wait_ms, 1.0, step_ms, 0.1), "exchange_ms": Metric(exchange_ms, "ms", "lower")}
+    return run(0, 100.0, beside=beside, provenance={})
+
+
+def test_the_exchange_of_gradients_is_told_only_where_the_device_step_has_changed() -> None:
+    before = exchanging(0.3, 52.0, 12.0)
+    slower = causes_of([before], [exchanging(0.3, 64.0, 24.0)])
+    told = "of the device step 100 % in the exchange of gradients (12.0 -> 24.0 ms per step)"
+    assert slower.in_step == f"all of it in the device step; input unchanged; {told}"
+    waits = causes_of([before], [exchanging(30.3, 53.5, 14.0)])  # the step varies by less than is told
+    assert waits.in_step == "all of it in waiting for data; device step unchanged"
 
 
 def test_a_device_that_does_not_say_where_it_is_says_why() -> None:
