@@ -20,6 +20,7 @@ POLL_S = 0.25  # to wake up is most of what a reading costs
 # of energy is missing from its sum: 5 % of ten seconds, half of what is allowed. Counters step every 0.1 s.
 SHORTEST_S = 10.0
 DISAGREE = 0.10  # of the larger one: by how much counter and power may differ
+JOIN_S = 5.0  # how long the library may take for its last answer
 ABOVE_LIMIT = 0.05  # by how much the mean power may be above the limit, which the device keeps over longer times
 
 
@@ -40,11 +41,16 @@ class EnergyWatch:
     """
 
     def __init__(
-        self, source: Union[EnergySource, str, None], now: Callable[[], float] = time.monotonic, poll_s: float = POLL_S
+        self,
+        source: Union[EnergySource, str, None],
+        now: Callable[[], float] = time.monotonic,
+        poll_s: float = POLL_S,
+        join_s: float = JOIN_S,
     ) -> None:
         self._source = source
         self._now = now
         self._poll_s = poll_s
+        self._join_s = join_s
         self._stop = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._counters: List[Tuple[float, Optional[float]]] = []  # time and joules, at begin and at end
@@ -59,9 +65,10 @@ class EnergyWatch:
     def end(self) -> None:
         if self._thread is not None and isinstance(self._source, EnergySource):
             self._stop.set()
-            self._thread.join()
+            self._thread.join(self._join_s)
+            if not self._thread.is_alive():  # else the library does not answer, and would not tell its counter either
+                self._counters.append((self._now(), self._source.joules()))
             self._thread = None
-            self._counters.append((self._now(), self._source.joules()))
 
     def _poll(self, source: EnergySource) -> None:
         wait_s = 0.0
@@ -79,7 +86,7 @@ class EnergyWatch:
         if not isinstance(source, EnergySource):
             return None if source is None else {"why": source}
         if len(self._counters) != 2:
-            return {"why": "it was not observed to the end"}
+            return {"why": "its library did not answer to the end"}
         (began_s, before), (ended_s, after) = self._counters
         seconds = ended_s - began_s
         joules = None if before is None or after is None else after - before

@@ -82,6 +82,16 @@ def test_power_is_read_four_times_a_second(bench: Bench) -> None:
     assert bench.reads == 2  # at the begin and at the end
 
 
+def test_a_library_that_does_not_return_holds_no_job(bench: Bench) -> None:
+    hangs = threading.Event()
+    source = bench.source._replace(watts=lambda: hangs.wait(10) and None)
+    watch = EnergyWatch(source, bench.now, join_s=0.01)
+    watch.begin()
+    watch.end()
+    assert watch.counted() == {"why": "its library did not answer to the end"}
+    hangs.set()
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
