@@ -1,6 +1,6 @@
 """The command line of a job: `train` trains a benchmark and writes the wire, `data` writes synthetic data for it.
 
-`node COMMAND…` runs another program, and writes what its node is (models/node.py).
+`node COMMAND…` runs another program, and writes what its node is (models/node.py). `vet` says whether a node is fit.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from models import (
     benchmarks,
     host,  # noqa: F401 (before torch, because it records which cores this process may run on)
     node,
+    vet,
 )
 from models.errors import CommandError, ImpossibleRequest, not_importable
 from models.meter import Meter, Solo, Wire
@@ -51,6 +52,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     command_line = sys.argv[1:] if arguments is None else list(arguments)
     if command_line[:1] == ["node"]:  # what follows is another program's command line
         return node.main(command_line[1:])
+    if command_line[:1] == ["vet"]:
+        return vet.main(command_line[1:])
     try:
         options = parser().parse_args(command_line)
         names = benchmarks.names()

@@ -100,12 +100,14 @@ def run_on(cores: FrozenSet[int]) -> None:
 
 def memory_bytes(root: str = "/") -> Optional[int]:
     """Return the size of the main memory, or the limit of the container or job where that is lower."""
-    total = re.search(r"^MemTotal:\s+(\d+) kB", read_text(root, "proc/meminfo"), re.MULTILINE)
-    limit = cgroups.memory_limit(root)
-    sizes = [] if limit is None else [limit]
-    if total:
-        sizes.append(int(total[1]) * 1024)
+    sizes = [size for size in (cgroups.memory_limit(root), main_memory_bytes(root)) if size is not None]
     return min(sizes) if sizes else None
+
+
+def main_memory_bytes(root: str = "/") -> Optional[int]:
+    """Return the size of the node's main memory, whatever limits this process."""
+    total = re.search(r"^MemTotal:\s+(\d+) kB", read_text(root, "proc/meminfo"), re.MULTILINE)
+    return int(total[1]) * 1024 if total else None
 
 
 def highest_clock_hz(root: str = "/") -> Optional[float]:

@@ -187,6 +187,7 @@ def host_facts(root: str = "/") -> Facts:
             "numa_nodes": _numa_nodes(root),
             "cpu_quota": cgroups.on_wire(cgroups.cpu_quota(root)),
             "memory_bytes": host.memory_bytes(root),
+            "main_memory_bytes": host.main_memory_bytes(root),
             "huge_pages": memory.get("HugePages_Total"),
             "transparent_huge_pages": pages[1] if pages else None,
             "governor": health["governor"],

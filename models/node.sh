@@ -1,7 +1,9 @@
 #!/bin/sh
 # `sh models-….pyz PYTHON COMMAND…` runs a command with a look at its node before and after it (models/node.py). This
 # script is the beginning of the code archive; behind it is the zip file that Python runs. Of the ranks that srun starts
-# on a node the first one looks. Without a Python that can do it, the shell says what it can.
+# on a node the first one looks. Without a Python that can do it, the shell says what it can. The command finds the
+# archive by HPC_ML_BENCH_MODELS.
+export HPC_ML_BENCH_MODELS="$0"
 python=$1
 shift
 if [ "${SLURM_LOCALID:-0}" = 0 ]; then

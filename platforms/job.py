@@ -457,6 +457,8 @@ def signal_of_exit(exit_code: int | None) -> int | None:
     return exit_code - 128
 
 
+UNFIT = "unfit: "  # begins the reason of a job whose nodes were vetted and are not used
+
 # After these a job may begin again: the machine failed it, it holds nothing, and nothing that is asked must change.
 RETRIED = frozenset({State.NODE_LOST, State.PREEMPTED, State.EVICTED})
 

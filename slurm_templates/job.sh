@@ -77,6 +77,12 @@ python={{ python | q }}
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))  # below the ports that Linux gives to outgoing connections
 {% endif %}
 
+{% if vet %}
+# Is each node as good as its siblings? Those that are not stand in the file `unfit`, and the job begins elsewhere.
+{{ vet | wrap }} || true
+[ ! -s "$folder/unfit" ] || refuse "unfit:$(cat "$folder/unfit")" "vet: a node is unfit, so the ranks do not start"
+
+{% endif %}
 {{ launch | wrap }}
 ended=$?
 exit "$ended"

@@ -83,6 +83,9 @@ class SlurmKeys(BaseModel):
         default=(), description="more #SBATCH options: `[--switches=1]`; not those that other keys say"
     )
     srun: Words = Field(default=(), description="more options of srun: `[--hint=nomultithread]`")
+    vet: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="compare the nodes of a job before its ranks start (docs/vetting.md)"
+    )
 
 
 class ContainerKeys(BaseModel):

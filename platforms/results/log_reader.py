@@ -160,7 +160,7 @@ class LogReader:
         if spec is not None:
             run = spec.named(run)
         if not self.speaks_wire:
-            run = replace(run, warnings=self._node_warnings())
+            run = replace(run, warnings=(*self._vet_warnings(), *self._node_warnings()))
             if spec is not None and spec.benchmark is not None:
                 run = replace(run, problems=(self.why_incomplete,))
             return run
@@ -173,6 +173,7 @@ class LogReader:
                 problems.append(text)
         warnings = [str(text) for text in _list(self._summary.get("warnings"))]
         subjects = {text.split(":")[0] for text in warnings}
+        warnings += self._vet_warnings()
         for text in gates.warnings_on(run, spec):
             if text.split(":")[0] not in subjects:
                 warnings.append(text)
@@ -195,6 +196,11 @@ class LogReader:
                     before = _list(parts.get(part, {}).get("list"))
                     parts[part] = {**facts, "list": [*before, *_list(facts.get("list"))]} if before else facts
         return nodes
+
+    def _vet_warnings(self) -> list[str]:
+        """What was found wrong before the command began, of which no node is unfit."""
+        parts = [node.get("vet", {}) for node in self._nodes().values()]
+        return list(dict.fromkeys(f"vet: {text}" for part in parts for text in _list(part.get("warnings"))))
 
     def _node_warnings(self) -> tuple[str, ...]:
         """What the nodes say of others' work, for a program that does not look itself; each subject once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from platforms.job import RETRIED, JobSpec, State, Status, job_name
+from platforms.job import RETRIED, UNFIT, JobSpec, State, Status, job_name
 from platforms.rundir.session_history import FIRST, Attempt
 from platforms.runner.live_job import Job
 
@@ -45,6 +45,8 @@ def next_attempt(job: Job, status: Status) -> Attempt | None:
     nodes = status.failed_nodes or status.nodes
     where = f" on {', '.join(nodes)}" if nodes else ""
     how_it_ended = f"attempt {attempt.number} ended as {status.state.value}{where}"
+    if status.reason.startswith(UNFIT):
+        how_it_ended += f", {status.reason}"  # nobody else looks for these nodes
     avoid = attempt.avoid
     if status.state is not State.PREEMPTED and not job.spec.nodes:
         avoid = (*avoid, *nodes)

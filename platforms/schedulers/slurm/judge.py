@@ -17,7 +17,8 @@ The first line that fits counts. "-" stands for anything.
     an end, or no row      no end of all steps -                  RUNNING until ACCOUNT_S: accounting lags behind
     an end, or no row      -                   no exit file, or   RUNNING until LAG_S: a shared file system lags behind
                                                an incomplete log
-    an end, or no row      -                   a refusal          START_DEADLINE, PREEMPTED or REQUEST_REFUSED
+    an end, or no row      -                   a refusal          START_DEADLINE, PREEMPTED, REQUEST_REFUSED; NODE_LOST
+                                                                  if a vetted node is unfit
     an end, or no row      -                   -                  NODE_LOST if a node did not start the tasks of srun,
                                                                   or if its prolog failed before a CANCELLED script
     TIMEOUT, NODE_FAIL, …  the same            -                  that state
@@ -34,10 +35,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from platforms.job import State, Status, signal_of_exit, state_of_exit
+from platforms.job import UNFIT, State, Status, signal_of_exit, state_of_exit
 from platforms.schedulers import log_file
 from platforms.schedulers.slurm.error_messages import LogErrors, find_errors
-from platforms.schedulers.slurm.node_states import why_out_of_service
+from platforms.schedulers.slurm.node_states import drain_command, why_out_of_service
 from platforms.schedulers.slurm.rows import ExitFile, JobRow, NodeRow, expand_nodes
 from platforms.schedulers.slurm.states import STATES, asked_node_is_out, can_never_start
 
@@ -49,6 +50,7 @@ RUNAWAY_S = 300.0  # how long accounting may show a job as live that the control
 
 BEGIN_FAILED_SIGNAL = 53  # Slurm's exit code 0:53: it could not set the job up, as when --output cannot be opened
 PROLOG_FAILED = "Prolog error"  # what slurmd writes beside a node that it drains for that
+VETTED = "unfit:"  # begins why the script of a job with vetted nodes did not start the ranks
 ENDED_FROM_OUTSIDE = (128 + 9, 128 + 15)  # exit codes of a step whose tasks got SIGKILL or SIGTERM, also from srun
 
 
@@ -100,7 +102,7 @@ class _End:
     reason: str = ""
     exit_code: int | None = None
     signal: int | None = None
-    failed_node: str | None = None
+    failed_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -245,8 +247,8 @@ def _judge_ended(job: PolledJob) -> Status:
     rows = (_refusal, _launch_failed, _prolog_failed, _slurms_word, _last_words, _exit_code)
     end = next(end for end in (row(ended) for row in rows) if end is not None)
     status = replace(ended.status, state=end.state, reason=end.reason, exit_code=end.exit_code, signal=end.signal)
-    if end.failed_node is not None:
-        return replace(status, failed_nodes=(end.failed_node,))
+    if end.failed_nodes:
+        return replace(status, failed_nodes=end.failed_nodes)
     if end.state is State.SUCCEEDED:
         return replace(status, problems=_missing_evidence(job), warnings=_warnings(ended.steps, job))
     if end.reason or ended.errors.most_telling:
@@ -295,7 +297,21 @@ def _refusal(ended: _Ended) -> _End | None:
         return _End(State.START_DEADLINE, reason, exit_file.exit_code)
     if exit_file.refused == "again":
         return _End(State.PREEMPTED, "Slurm started it a second time", exit_file.exit_code)
+    if exit_file.refused.startswith(VETTED):
+        return _unfit(exit_file)
     return _End(State.REQUEST_REFUSED, ended.errors.most_telling, exit_file.exit_code)
+
+
+def _unfit(exit_file: ExitFile) -> _End:
+    """Nodes were vetted before the ranks (models/vet_job.py), and are unfit. The file has them as `n07:why;n09:why`."""
+    why = {}
+    for each in exit_file.refused.removeprefix(VETTED).split(";"):
+        node, _, reason = each.partition(":")
+        why[node] = reason.replace("_", " ")
+    said = "; ".join(f"{node}: {reason}" for node, reason in why.items())
+    drains = "; ".join(drain_command(node, f"unfit: {reason}") for node, reason in why.items())
+    reason = f"{UNFIT}{said}. To take it out of service, an administrator types: {drains}"
+    return _End(State.NODE_LOST, reason, exit_file.exit_code, failed_nodes=tuple(why))
 
 
 def _launch_failed(ended: _Ended) -> _End | None:
@@ -303,7 +319,7 @@ def _launch_failed(ended: _Ended) -> _End | None:
     node = ended.errors.failed_node
     if node is None or ended.slurm_state not in (None, State.CANCELLED):
         return None
-    return _End(State.NODE_LOST, ended.errors.launch_failed, failed_node=node)
+    return _End(State.NODE_LOST, ended.errors.launch_failed, failed_nodes=(node,))
 
 
 def _prolog_failed(ended: _Ended) -> _End | None:
@@ -314,7 +330,7 @@ def _prolog_failed(ended: _Ended) -> _End | None:
     nodes = job.nodes or {}
     for row in (nodes[name] for name in ended.status.nodes if name in nodes):
         if row.reason.startswith(PROLOG_FAILED):
-            return _End(State.NODE_LOST, f"{row.name} is {row.state}: {row.reason}", failed_node=row.name)
+            return _End(State.NODE_LOST, f"{row.name} is {row.state}: {row.reason}", failed_nodes=(row.name,))
     return None
 
 

@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,11 @@ DEADLINE_MARGIN_S = 300  # of Slurm's deadline beyond our own limits: Slurm coun
 GRES: Mapping[str, str] = {"gpu": "gpu", "ipu": "ipu", "csx": "cs"}  # names of generic resources at most sites
 # srun runs on the first node, whose address every task can reach. Its name need not resolve.
 MEETING = 'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; exec "$@"'
+# The look at a node before the ranks start. It ends with 0 in any case: a failed step would count as the job's own end.
+VET = (
+    'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; '
+    'timeout -k 5 55 "$@" || echo "vet: ${SLURMD_NODENAME:-this node} is not vetted (exit code $?)"'
+)
 # The variables that torchrun would set for each rank, for a program that reads them under srun too.
 RANK = (
     'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" LOCAL_WORLD_SIZE={ranks} '
@@ -73,6 +79,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
         "python_folder": _python_folder(spec, platform),
         "has_container": platform.container is not None,
         "rendezvous": spec.launcher == "torchrun" or (spec.launcher == "srun" and spec.archive is None),
+        "vet": vet_step(spec, platform),
         "launch": launch(spec, platform),
         "steps_known": "yes" if _steps_known(spec, platform) else "no",
     }
@@ -222,20 +229,46 @@ def _option(name: str, value: object) -> str:
 
 def launch(spec: JobSpec, platform: Platform) -> list[str]:
     """Return the last command of the script, word by word, each as the shell reads it."""
-    command = _rank_command(spec, platform)
+    command = _in_container(_rank_command(spec, platform), spec, platform)
     container = platform.container
-    if container is not None:
-        command = [*map(shlex.quote, _container_prefix(container, platform, spec)), *command]
     srun_starts_container = container is not None and container.runtime in ("pyxis", "edf")
     if spec.launcher == "none" and not srun_starts_container:
         return command
+    return [*_srun(spec, platform), *command]
 
+
+def vet_step(spec: JobSpec, platform: Platform) -> list[str]:
+    """Return the command that compares the nodes before the ranks start, one process on each, with all its CPUs.
+
+    [] where the platform does not ask for it, and for a job without a code archive.
+    """
+    if not platform.slurm.vet or spec.code is None:
+        return []
+    python = "python3" if spec.python == "auto" else shlex.quote(spec.python)
+    if spec.archive is not None:
+        python = '"$python"'
+    known = ",".join(_environment(spec, platform))
+    words = [archive_of(platform, spec), "vet", "job", "--known", known]
+    words += ["--unfit", f"{folder_of(platform, spec.name)}/unfit"]
+    command = ["sh", "-c", shlex.quote(VET), "sh", python, *map(shlex.quote, words)]
+    one_a_node = replace(spec, launcher="torchrun")
+    return [*_srun(one_a_node, platform), *_in_container(command, spec, platform)]
+
+
+def _in_container(command: list[str], spec: JobSpec, platform: Platform) -> list[str]:
+    if platform.container is None:
+        return command
+    return [*map(shlex.quote, _container_prefix(platform.container, platform, spec)), *command]
+
+
+def _srun(spec: JobSpec, platform: Platform) -> list[str]:
+    """Return the words that start the tasks of a step, which are the ranks or one on each node."""
     srun = ["srun", "--kill-on-bad-exit=1", _option("nodes", spec.layout.nodes)]
     srun += [_option(name, value) for name, value in _task_options(spec, platform)]
     srun += [shlex.quote(word) for word in platform.slurm.srun]
-    if container is not None:
-        srun += [shlex.quote(word) for word in _container_srun_options(container, platform, spec)]
-    return [*srun, *command]
+    if platform.container is not None:
+        srun += [shlex.quote(word) for word in _container_srun_options(platform.container, platform, spec)]
+    return srun
 
 
 def _rank_command(spec: JobSpec, platform: Platform) -> list[str]:

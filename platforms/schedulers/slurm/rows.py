@@ -79,7 +79,8 @@ class ExitFile:
         exit_code: of the ranks' launch, or of the script where it ended before.
         ended_s: when the script ended, Unix seconds on the compute node.
         log_bytes: size of the log then.
-        refused: why the script did not start the ranks: "late", "again", "module", "python"; "" when it did.
+        refused: why the script did not start the ranks: "late", "again", "module", "python", "unfit:" and the
+            nodes with their reasons; "" when it did.
         steps_known: whether `exit_code` tells how every step ended, because nothing else in the script starts steps.
         nodes: the job's nodes, as Slurm writes them.
     """

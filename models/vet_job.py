@@ -1,0 +1,357 @@
+"""Is each node of a job as good as its siblings? `vet job` runs once on each node, before the job's own command.
+
+Memory, cores, room and clock of the nodes, matrix products and copies of their devices, and what each pair of nodes
+exchanges, beside the median of all: nothing else says what is usual here. It always ends with 0: who is unfit stands in
+a file that the job's script reads (slurm_templates/job.sh), and with all numbers in the log, as the part `vet` of
+hpcml_node (docs/wire.md). Devices other than CPUs were not tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from models import host, node
+from models.errors import CommandError, first_line
+from models.meter import Wire
+from models.world import World, detect
+
+TOTAL_S = 45.0  # from the start to the last exchange of a pair; the script ends all after 55 s
+PRODUCT_S = 1.0  # of each device
+COPY_S = 0.5
+COPY_BYTES = 256 << 20  # more than the caches hold
+PAIR_BYTES = 4 << 20
+PAIR_TIMES = 4  # the first one is not timed
+CLOCK_S = 2.0  # of two clocks; when ranks leave a barrier differs by less
+FEWEST = 3  # of two nodes nothing says which one is wrong
+LITTLE_ROOM: Mapping[str, int] = {"shm_free_bytes": 64 << 20, "disk_free_bytes": 1 << 30}
+LEAKS = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL", "OMP_NUM_THREADS", "OMP_PROC_BIND")
+LEAK_PREFIX = "NCCL_"
+FIRST_LINE = 10**9  # of the wire; the job's own command numbers its lines from 0
+
+Look = Dict[str, Any]  # what one node is and measured
+Pairs = Mapping[Tuple[int, int], float]  # GB/s of two ranks, the lower one first
+
+
+class Trait(NamedTuple):
+    """A number of a node, or of each of its devices, and the share of the median below which it is not usual."""
+
+    words: str
+    share: float
+    unit: str
+    scale: float = 1.0
+
+
+TRAITS: Mapping[str, Trait] = {
+    "main_memory_bytes": Trait("memory", 0.98, "GiB", 2.0**30),
+    "node_cores": Trait("cores of the node", 0.999, "cores"),
+    "devices": Trait("devices", 0.999, "devices"),
+    "clock_cap_mhz": Trait("cap of the clock", 0.98, "MHz"),
+    "product_gflop_s": Trait("matrix products", 0.8, "GFLOP/s"),
+    "copy_gb_s": Trait("copies in memory", 0.7, "GB/s"),
+    "link_gb_s": Trait("the fastest of its exchanges with other nodes", 0.5, "GB/s"),
+    "shm_free_bytes": Trait("room in /dev/shm", 0.1, "GiB", 2.0**30),
+    "disk_free_bytes": Trait("room in its temporary folder", 0.1, "GiB", 2.0**30),
+}
+
+
+class Verdict(NamedTuple):
+    """Why each unfit node is that, by its name, and what is wrong without saying which node is."""
+
+    unfit: Dict[str, str]
+    warnings: List[str]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="vet job", description=__doc__)
+    parser.add_argument("--unfit", metavar="FILE", help="where the first rank writes which nodes are unfit")
+    parser.add_argument("--known", default="", metavar="NAMES", help="variables that are meant to be set, with commas")
+    options = parser.parse_args(list(arguments))
+    began_s = time.monotonic()
+    look = facts(os.environ, options.known.split(","))
+    try:
+        looks, pairs = _measure(look, detect(os.environ), began_s + TOTAL_S)
+        verdict = judged(looks, pairs)
+    except Exception as error:  # a job must not fail because of this
+        _write(look, "", [f"not vetted: {first_line(error)}"])
+        return 0
+    is_first = looks[0] is look
+    _write(look, verdict.unfit.get(look["node"], ""), verdict.warnings if is_first else ())
+    if is_first:
+        _tell(looks, verdict, time.monotonic() - began_s)
+        if options.unfit and verdict.unfit:
+            with open(options.unfit, "w", encoding="utf-8") as file:
+                file.write(one_word(verdict.unfit))
+    return 0
+
+
+def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], Pairs]:
+    """Measure on all nodes at once, and return what all of them say, in order of rank, with this one's own `look`."""
+    from models.ranks import Ranks  # imported late, because torch takes seconds to import
+
+    ranks = Ranks(world)
+    try:
+        ranks.connect("gloo", None, lambda failure: print(f"vet: {failure.text}", flush=True))
+        look.update(device_rates())
+        ranks.barrier()
+        look["clock_s"] = round(time.time(), 3)
+        own = pair_rates(ranks, deadline_s) if world.size > 1 else {}
+        if len(own) > 1:  # of one pair nothing says which of the two is slow
+            look["link_gb_s"] = max(own.values())
+        said = ranks.gather((look, own))
+        ranks.part()
+    except CommandError:
+        raise
+    except RuntimeError as error:  # of torch, as where another rank has ended
+        raise CommandError(f"the nodes do not reach each other: {first_line(error)}") from None
+    looks: List[Look] = [of_rank for of_rank, _ in said]
+    looks[world.rank] = look
+    pairs: Dict[Tuple[int, int], float] = {}
+    for rank, (_, rates) in enumerate(said):
+        pairs.update({(rank, other): rate for other, rate in rates.items() if rank < other})
+    return looks, pairs
+
+
+def _write(look: Look, unfit: str, warnings: Sequence[str]) -> None:
+    wire = Wire(node.node_number(os.environ))
+    wire.lines = FIRST_LINE
+    found = {**look, "unfit": unfit, "warnings": list(warnings)}
+    known = {name: value for name, value in found.items() if value not in ("", []) and name != "node"}
+    wire.emit("hpcml_node", {"node": look["node"], "part": "vet", "facts": known}, file=node.WRITER)
+
+
+def _tell(looks: Sequence[Look], verdict: Verdict, seconds: float) -> None:
+    """Print for people, and for tests of one node, what was found."""
+    for name, why in verdict.unfit.items():
+        print(f"vet: {name} is unfit: {why}")
+    for text in verdict.warnings:
+        print(f"vet: {text}")
+    if len(looks) == 1:
+        for number, product in enumerate(looks[0]["product_gflop_s"]):
+            copied = looks[0]["copy_gb_s"][number]
+            print(f"vet: device {number}: matrix products {product:.6g} GFLOP/s, copies {copied:.6g} GB/s")
+    print(f"vet: {len(looks) - len(verdict.unfit)} of {len(looks)} nodes fit, after {seconds:.1f} s", flush=True)
+
+
+def one_word(unfit: Mapping[str, str]) -> str:
+    """Return the nodes and reasons as one word of a file, as `n07:memory_128_GiB;n09:…`."""
+    return ";".join(f"{name}:{why}".replace(";", ",").replace(" ", "_") for name, why in unfit.items())
+
+
+# --- one node ---------------------------------------------------------------------------------------------------------
+
+
+def facts(environ: Mapping[str, str], known: Sequence[str] = (), root: str = "/") -> Look:
+    """What is known of this node without measuring. A fact that cannot be read is absent.
+
+    leaked: variables that slow a job down or change its network, without those that are `known` to be meant.
+    """
+    readers: Dict[str, Callable[[], Any]] = {
+        "main_memory_bytes": lambda: host.main_memory_bytes(root),
+        "node_cores": lambda: host.node_cores(root),
+        "clock_cap_mhz": lambda: host.health(root)["clock_cap_mhz"],
+        "shm_free_bytes": lambda: shutil.disk_usage("/dev/shm").free,
+        "disk_free_bytes": lambda: shutil.disk_usage(environ.get("TMPDIR", "/tmp")).free,
+    }
+    names = [name for name in environ if name in LEAKS or name.startswith(LEAK_PREFIX)]
+    leaked = [f"{name}={environ[name][:60]}" for name in sorted(names) if name not in known]
+    look: Look = {"node": node.node_name(environ), "leaked": leaked}
+    for name, read in readers.items():
+        with contextlib.suppress(Exception):
+            value = read()
+            if value is not None:
+                look[name] = value
+    return look
+
+
+def device_rates() -> Look:
+    """Measure products and copies on each GPU that torch sees, one after the other; without GPUs on the processor."""
+    import torch
+
+    from models import accelerators
+    from models.dtypes import TORCH_DTYPES
+
+    accelerator = accelerators.choose("auto")
+    if accelerator.type == "cpu":
+        threads = host.physical_cores(host.AFFINITY) or host.own_cores()
+        torch.set_num_threads(threads)
+        rates = [_rates(accelerator, torch.float32, 1024 if threads < 16 else 4096)]
+    else:
+        rates = []
+        count = torch.cuda.device_count()
+        for number in range(count):
+            accelerator.select(World(rank=number, size=count, local_rank=number, local_size=count))
+            rates.append(_rates(accelerator, TORCH_DTYPES[accelerator.dtypes()[0]], 8192))
+    products = [product for product, _ in rates]
+    return {"devices": len(rates), "product_gflop_s": products, "copy_gb_s": [copied for _, copied in rates]}
+
+
+def _rates(accelerator: Any, dtype: Any, rows: int) -> Tuple[float, float]:
+    """Return the GFLOP/s of products of square matrices and the GB/s that a copy reads and writes, on one device."""
+    import torch
+
+    with torch.no_grad():
+        matrix = torch.rand((rows, rows), device=accelerator.device).to(dtype)
+        product_s = seconds_of(lambda: torch.mm(matrix, matrix), accelerator.synchronize, PRODUCT_S)
+        source = torch.ones(COPY_BYTES, dtype=torch.uint8, device=accelerator.device)
+        target = torch.zeros_like(source)
+        copy_s = seconds_of(lambda: target.copy_(source), accelerator.synchronize, COPY_S)
+    return round(2.0 * rows**3 / product_s / 1e9, 3), round(2.0 * COPY_BYTES / copy_s / 1e9, 3)
+
+
+def seconds_of(
+    work: Callable[[], Any],
+    synchronize: Callable[[], None],
+    longest_s: float,
+    now: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Return the median time of one call, of as many as take `longest_s`, at least three; the first is not timed."""
+    times: List[float] = []
+    work()
+    synchronize()
+    begin_s = now()
+    while len(times) < 3 or now() - begin_s < longest_s:
+        before_s = now()
+        work()
+        synchronize()
+        times.append(now() - before_s)
+    return statistics.median(times)
+
+
+# --- pairs of nodes ---------------------------------------------------------------------------------------------------
+
+
+def rounds(size: int) -> List[List[Tuple[int, int]]]:
+    """Return the rounds of a tournament in which each rank meets each other one once, and one rank at a time.
+
+    The first place stays, and the others go round. Of an odd number one rests in each round.
+    """
+    places = list(range(size + size % 2))
+    found = []
+    for _ in range(len(places) - 1):
+        facing = zip(places[: len(places) // 2], reversed(places))
+        found.append([(min(pair), max(pair)) for pair in facing if max(pair) < size])
+        places = [places[0], places[-1], *places[1:-1]]
+    return found
+
+
+def pair_rates(ranks: Any, deadline_s: float) -> Dict[int, float]:
+    """Exchange data with each other rank, as long as all have time for one more round. Returns GB/s by rank.
+
+    Each round has half as many pairs as there are ranks, so that all links are busy, as in a collective.
+    """
+    rates: Dict[int, float] = {}
+    for pairs in rounds(ranks.size):
+        begin_s = time.monotonic()
+        for low, high in pairs:
+            if ranks.rank in (low, high):
+                other = low + high - ranks.rank
+                rates[other] = _exchange(other, sends_first=ranks.rank == low)
+        end_s = time.monotonic()
+        said = ranks.gather((end_s - begin_s, deadline_s - end_s))  # all must decide the same
+        if max(round_s for round_s, _ in said) > min(left_s for _, left_s in said):
+            break
+    return rates
+
+
+def _exchange(other: int, *, sends_first: bool) -> float:
+    """Return the GB/s of the fastest of some exchanges: there, and then back. A link that is slow one way is slow."""
+    import torch
+    import torch.distributed as dist
+
+    data = torch.zeros(PAIR_BYTES, dtype=torch.uint8)
+    times = []
+    for _ in range(PAIR_TIMES):
+        begin_s = time.perf_counter()
+        for sends in (sends_first, not sends_first):
+            if sends:
+                dist.send(data, other)
+            else:
+                dist.recv(data, other)
+        times.append(time.perf_counter() - begin_s)
+    return round(2 * PAIR_BYTES / min(times[1:]) / 1e9, 4)
+
+
+# --- all nodes beside each other --------------------------------------------------------------------------------------
+
+
+def judged(looks: Sequence[Look], pairs: Pairs) -> Verdict:
+    """Say which nodes are far below the median of the job, and what is wrong of which no node can be named."""
+    reasons: Dict[str, List[str]] = {}
+    warnings: List[str] = []
+    for key, trait in TRAITS.items():
+        for name, text, is_known in _low(looks, key, trait):
+            if is_known:
+                reasons.setdefault(name, []).append(text)
+            else:
+                warnings.append(f"differ: {name} has {text}, and of two nothing says which one is wrong")
+    for name, ahead_s in _off_clocks(looks).items():
+        reasons.setdefault(name, []).append(f"its clock is {abs(ahead_s):.1f} s {'fast' if ahead_s > 0 else 'slow'}")
+    for key, least in LITTLE_ROOM.items():
+        crowded = [str(look["node"]) for look in looks if look.get(key, least) < least]
+        if crowded:
+            warnings.append(f"little room: {TRAITS[key].words} is below {least / 2**20:.0f} MiB on {_some(crowded)}")
+    leaked: Dict[str, List[str]] = {}
+    for look in looks:
+        for variable in look.get("leaked", ()):
+            leaked.setdefault(variable, []).append(str(look["node"]))
+    for variable, names in leaked.items():
+        warnings.append(f"leaked: {variable} is set on {_some(names)}, and not by the platform's file")
+    warnings += _slow_pairs(looks, pairs)
+    return Verdict({name: ", ".join(texts) for name, texts in reasons.items()}, warnings)
+
+
+def _low(looks: Sequence[Look], key: str, trait: Trait) -> List[Tuple[str, str, bool]]:
+    """Return the nodes with a value far below the median, a text, and whether the node is known to be wrong."""
+    values: List[Tuple[str, str, float]] = []
+    for look in looks:
+        found = look.get(key)
+        of_devices = found if isinstance(found, list) else [found]
+        for number, value in enumerate(of_devices):
+            if value is not None:
+                device = f" of device {number}" if len(of_devices) > 1 else ""
+                values.append((str(look["node"]), device, value))
+    if len(values) < 2:
+        return []
+    amounts = [value for _, _, value in values]
+    usual = statistics.median(amounts) if len(values) >= FEWEST else max(amounts)
+    return [
+        (name, f"{trait.words}{device} {_shown(value, trait)}, usual are {_shown(usual, trait)}", len(values) >= FEWEST)
+        for name, device, value in values
+        if value < trait.share * usual
+    ]
+
+
+def _shown(value: float, trait: Trait) -> str:
+    return f"{value / trait.scale:.4g} {trait.unit}"
+
+
+def _off_clocks(looks: Sequence[Look]) -> Dict[str, float]:
+    """Return by how many seconds clocks are ahead of the median, as far as they are beyond CLOCK_S."""
+    clocks = {str(look["node"]): look["clock_s"] for look in looks if "clock_s" in look}
+    if len(clocks) < FEWEST:
+        return {}
+    usual = statistics.median(clocks.values())
+    return {name: clock - usual for name, clock in clocks.items() if abs(clock - usual) > CLOCK_S}
+
+
+def _slow_pairs(looks: Sequence[Look], pairs: Pairs) -> List[str]:
+    """Name pairs that are slow while both nodes are fast with others: a cable or a switch between them."""
+    share = TRAITS["link_gb_s"].share
+    found = []
+    for (low, high), rate in sorted(pairs.items()):
+        fastest: List[Optional[float]] = [looks[rank].get("link_gb_s") for rank in (low, high)]
+        known = [each for each in fastest if each is not None]
+        if len(known) == 2 and rate < share * min(known):
+            names = f"{looks[low]['node']} and {looks[high]['node']}"
+            found.append(f"slow link: {names} exchange {rate:.3g} GB/s, and each of them {min(known):.3g} with others")
+    return found[:8]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
