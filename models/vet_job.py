@@ -134,7 +134,7 @@ def _tell(looks: Sequence[Look], verdict: Verdict, seconds: float) -> None:
     if len(looks) == 1:
         for number, product in enumerate(looks[0]["product_gflop_s"]):
             copied = looks[0]["copy_gb_s"][number]
-            print(f"vet: device {number}: matrix products {product:.6g} GFLOP/s, copies {copied:.6g} GB/s")
+            print(f"vet: device {number}: matrix products {product:.3f} GFLOP/s, copies {copied:.3f} GB/s")
     print(f"vet: {len(looks) - len(verdict.unfit)} of {len(looks)} nodes fit, after {seconds:.1f} s", flush=True)
 
 

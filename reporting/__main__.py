@@ -16,6 +16,7 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "trend": "draw the nights of tests in the terminal, and say what is slower",
         "judge": "ask the gate about the latest run of each test (exit code 1: red)",
         "nodes": "show which nodes of a platform are slower than the others (exit code 1)",
+        "vet": "show what the nodes of a platform are; --sign: for a prolog that compares them before each job",
         "compare": "compare two groups of runs, as before and after an upgrade",
         "power": "say what the gate can see, and how often it cries for nothing",
     },

@@ -42,6 +42,7 @@ PARSED_ONLY: Mapping[str, str] = {
     "pull": "needs a repository that others share",
     "push": "needs a repository that others share",
     "comment": "writes to a merge request",
+    "vet": "needs the facts of nodes; tests/reporting/test_vet.py runs it",
 }
 """Commands of `python -m reporting` that are not run over the made history, with the reason."""
 
