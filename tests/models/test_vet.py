@@ -1,0 +1,314 @@
+"""`models vet`: a node beside what was signed, in a prolog, and the nodes of a job beside each other."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models import node, node_devices, vet, vet_job
+
+ROOT = Path(__file__).resolve().parents[2]
+KIB = 263_700_000
+ENVIRON = {"SLURMD_NODENAME": "n07", "PATH": "/nowhere"}
+Capture = pytest.CaptureFixture[str]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A node with four cores, 251 GiB, a port of 200 Gbit/s and /scratch on Lustre."""
+    root = tmp_path / "root"
+    write(root / "proc/meminfo", f"MemTotal:       {KIB} kB\n")
+    cores = [f"processor\t: {core}\nphysical id\t: 0\ncore id\t: {core}\n" for core in range(4)]
+    write(root / "proc/cpuinfo", "\n".join(cores))
+    write(root / "proc/self/mounts", "/dev/sda / xfs rw 0 0\nmgs:/x /scratch lustre rw 0 0\n")
+    write(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "2500000\n")
+    port = root / "sys/class/infiniband/mlx5_0/ports/1"
+    write(port / "rate", "200 Gb/sec (4X HDR)\n")
+    write(port / "state", "4: ACTIVE\n")
+    return root
+
+
+@pytest.fixture
+def limits(tmp_path: Path) -> Path:
+    """What was signed of this node."""
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    folder.chmod(0o755)
+    signed = {
+        "memory_bytes": KIB * 1024,
+        "cores": 4,
+        "clock_cap_mhz": 2500,
+        "links": {"mlx5_0/1": 200},
+        "storage": {"/scratch": "lustre"},
+    }
+    path = folder / "limits.json"
+    path.write_text(json.dumps({"schema": 1, "nodes": {"n07": signed}}))
+    path.chmod(0o644)
+    return path
+
+
+def verdict(limits: Path, root: Path, capfd: Capture, **environ: str) -> tuple[int, str]:
+    code = vet.by_limits(str(limits), {**ENVIRON, **environ}, str(root))
+    return code, capfd.readouterr().out
+
+
+def test_a_node_as_it_was_signed_is_fit(limits: Path, root: Path, capfd: Capture) -> None:
+    assert verdict(limits, root, capfd) == (0, "n07 is as signed\n")
+
+
+def test_a_name_with_a_domain_is_the_same_node(limits: Path, root: Path, capfd: Capture) -> None:
+    code, said = verdict(limits, root, capfd, SLURMD_NODENAME="n07.example.org")
+    assert (code, said) == (0, "n07.example.org is as signed\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("proc/meminfo", f"MemTotal: {KIB // 2} kB\n", "memory GiB 125.742, signed 251.484"),
+        ("proc/cpuinfo", "processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n", "cores 1, signed 4"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "1200000\n", "cap of the clock MHz 1200, signed 2500"),
+        ("sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (2X HDR)\n", "link mlx5_0/1 Gbit/s 100.0, signed 200"),
+        ("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n", "link mlx5_0/1 Gbit/s 0.0, signed 200"),
+        ("proc/self/mounts", "/dev/sda / xfs rw 0 0\n", "file system of /scratch xfs, signed lustre"),
+    ],
+)
+def test_a_node_that_has_less_than_was_signed_is_unfit(
+    limits: Path, root: Path, capfd: Capture, file: str, text: str, said: str
+) -> None:
+    write(root / file, text)
+    assert verdict(limits, root, capfd) == (vet.UNFIT, f"n07 is unfit: {said}\n")
+
+
+def test_a_kernel_may_keep_a_little_memory_for_itself(limits: Path, root: Path, capfd: Capture) -> None:
+    write(root / "proc/meminfo", f"MemTotal: {KIB * 99 // 100} kB\n")
+    assert verdict(limits, root, capfd)[0] == 0
+
+
+def test_what_cannot_be_read_is_not_unfit(limits: Path, tmp_path: Path, capfd: Capture) -> None:
+    code, said = verdict(limits, tmp_path / "nothing", capfd)
+    assert (code, said.partition("; ")[0]) == (0, "n07 is as signed")
+    assert said.endswith(
+        "; not known: memory GiB, cores, cap of the clock MHz, link mlx5_0/1 Gbit/s, file system of /scratch\n"
+    )
+
+
+def test_a_file_system_that_is_mounted_on_first_use_is_not_known(limits: Path, root: Path, capfd: Capture) -> None:
+    write(root / "proc/self/mounts", "/dev/sda / xfs rw 0 0\nauto /scratch autofs rw 0 0\n")
+    assert verdict(limits, root, capfd) == (0, "n07 is as signed; not known: file system of /scratch\n")
+
+
+def test_a_pod_has_devices_ports_and_mounts_of_its_own(limits: Path, root: Path, capfd: Capture) -> None:
+    write(root / "proc/self/mounts", "overlay / overlay rw 0 0\n")
+    assert verdict(limits, root, capfd, KUBERNETES_SERVICE_HOST="10.0.0.1")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file or directory"),
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"nodes": {"n08": {}}}', "has no limits of n07"),
+        ('{"nodes": {"n07": {"memory_bytes": "much"}}}', "TypeError"),
+    ],
+)
+def test_limits_that_cannot_be_used_take_no_node_out_of_service(
+    limits: Path, root: Path, capfd: Capture, text: str | None, said: str
+) -> None:
+    if text is None:
+        limits.unlink()
+    else:
+        limits.write_text(text)
+    code, line = verdict(limits, root, capfd)
+    assert (code, line.startswith("n07 is not vetted: "), said in line) == (0, True, True), line
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_limits_that_others_can_write_are_not_signed(
+    limits: Path, root: Path, capfd: Capture, is_folder: bool
+) -> None:
+    write(root / "proc/meminfo", "MemTotal: 1 kB\n")
+    (limits.parent if is_folder else limits).chmod(0o777)
+    code, line = verdict(limits, root, capfd)
+    assert (code, "can be written by others than root" in line) == (0, True), line
+
+
+def test_a_mistake_of_our_own_takes_no_node_out_of_service(
+    limits: Path, root: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(vet, "compared", breaks)
+    assert verdict(limits, root, capfd) == (0, "n07 is not vetted: RuntimeError('a mistake')\n")
+
+
+def test_devices_count_without_the_jobs_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that fails shows none, which is not known. Two of four are unfit."""
+    seen: list[Any] = []
+    asked: list[Any] = []
+
+    def look(environ: dict[str, str]) -> node_devices.Look:
+        asked.append(environ)
+        return node_devices.Look(seen, [], None)
+
+    monkeypatch.setattr(node_devices, "look", look)
+    signed = {"devices": {"number": 4, "memory_bytes": 80 << 30}}
+    environ = {**ENVIRON, "CUDA_VISIBLE_DEVICES": "0"}
+    assert vet.compared(signed, environ).unknown == ["devices"]
+    seen += [{"pci_bus_id": f"0000:0{number}:00.0", "memory_bytes": 80 << 30} for number in range(2)]
+    assert vet.compared(signed, environ) == (["devices 2, signed 4"], [])
+    assert asked == [{"PATH": "/nowhere"}] * 2
+
+
+# --- the script that Slurm starts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("python", "code"),
+    [
+        ("exit 0", 0),
+        ("exit 97", 1),
+        ("exit 1", 0),
+        ("exit 2", 0),
+        ("kill -KILL $$", 0),
+        ("kill -SEGV $$", 0),
+        ("trap '' TERM; sleep 30", 0),
+    ],
+)
+def test_only_a_verdict_ends_the_prolog_with_1(tmp_path: Path, python: str, code: int) -> None:
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{python}\n")
+    (tmp_path / "python").chmod(0o755)
+    script = (ROOT / "slurm_templates" / "prolog.sh").read_text()
+    for old, new in (("python=/usr/bin/python3", f"python={tmp_path}/python"), ("seconds=8", "seconds=1")):
+        assert old in script
+        script = script.replace(old, new)
+    (tmp_path / "prolog.sh").write_text(script.replace("    sleep 1\n", ""))
+    began_s = time.monotonic()
+    done = subprocess.run(["sh", f"{tmp_path}/prolog.sh"], env={}, capture_output=True, timeout=20, check=False)
+    assert (done.returncode, time.monotonic() - began_s < 10) == (code, True), done.stderr
+
+
+def test_a_prolog_without_a_python_ends_with_0(tmp_path: Path) -> None:
+    script = (ROOT / "slurm_templates" / "prolog.sh").read_text()
+    (tmp_path / "prolog.sh").write_text(script.replace("python=/usr/bin/python3", "python=/nowhere/python3"))
+    assert subprocess.run(["sh", f"{tmp_path}/prolog.sh"], env={}, capture_output=True, check=False).returncode == 0
+
+
+# --- the nodes of a job -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", range(2, 10))
+def test_each_pair_meets_once_and_each_node_one_other_in_a_round(size: int) -> None:
+    rounds = vet_job.rounds(size)
+    assert len(rounds) == size - 1 + size % 2
+    met = [pair for pairs in rounds for pair in pairs]
+    assert sorted(met) == list(itertools.combinations(range(size), 2))
+    for pairs in rounds:
+        assert len(set(itertools.chain(*pairs))) == 2 * len(pairs)
+
+
+def looks(count: int = 8) -> list[vet_job.Look]:
+    usual = {"main_memory_bytes": 256 << 30, "node_cores": 64, "shm_free_bytes": 100 << 30, "clock_s": 1000.0}
+    measured = {"devices": 2, "product_gflop_s": [100.0, 101.0], "copy_gb_s": [20.0, 20.5], "link_gb_s": 1.2}
+    return [{"node": f"n{number}", **usual, **measured} for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"main_memory_bytes": 128 << 30}, "memory 128 GiB, usual are 256 GiB"),
+        ({"product_gflop_s": [100.0, 60.0]}, "matrix products of device 1 60 GFLOP/s, usual are 100.2 GFLOP/s"),
+        ({"link_gb_s": 0.1}, "the fastest of its exchanges with other nodes 0.1 GB/s, usual are 1.2 GB/s"),
+        ({"shm_free_bytes": 1 << 20}, "room in /dev/shm 0.0009766 GiB, usual are 100 GiB"),
+        ({"clock_s": 1003.5}, "its clock is 3.5 s fast"),
+        ({"devices": 1, "product_gflop_s": [100.0], "copy_gb_s": [20.0]}, "devices 1 devices, usual are 2 devices"),
+    ],
+)
+def test_a_node_far_below_its_siblings_is_unfit(changes: dict[str, Any], why: str) -> None:
+    of_job = looks()
+    of_job[3].update(changes)
+    assert vet_job.judged(of_job, {}).unfit == {"n3": why}
+
+
+def test_nodes_that_are_alike_are_fit() -> None:
+    assert vet_job.judged(looks(), {}) == ({}, [])
+    assert vet_job.judged(looks(1), {}) == ({}, [])
+
+
+def test_of_two_nodes_nothing_says_which_is_wrong() -> None:
+    of_job = looks(2)
+    of_job[1]["main_memory_bytes"] = 128 << 30
+    found = vet_job.judged(of_job, {})
+    assert found.unfit == {}
+    words = "differ: n1 has memory 128 GiB, usual are 256 GiB, and of two nothing says which one is wrong"
+    assert found.warnings == [words]
+
+
+def test_a_slow_pair_of_fast_nodes_is_a_cable() -> None:
+    pairs = {pair: 1.1 for pair in itertools.combinations(range(8), 2)}
+    pairs[2, 5] = 0.2
+    (text,) = vet_job.judged(looks(), pairs).warnings
+    assert text == "slow link: n2 and n5 exchange 0.2 GB/s, and each of them 1.2 with others"
+
+
+def test_variables_that_leaked_are_named_once() -> None:
+    environ = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "HOME": "/root"}
+    assert vet_job.facts(environ, ["OMP_NUM_THREADS"])["leaked"] == ["CUDA_LAUNCH_BLOCKING=1", "NCCL_DEBUG=INFO"]
+    of_job = looks()
+    for look in of_job[:6]:
+        look["leaked"] = ["CUDA_LAUNCH_BLOCKING=1"]
+    (text,) = vet_job.judged(of_job, {}).warnings
+    assert text == (
+        "leaked: CUDA_LAUNCH_BLOCKING=1 is set on n0, n1, n2, n3 and 2 more, and not by the platform's file"
+    )
+
+
+def test_reasons_are_one_word_for_the_shell() -> None:
+    assert vet_job.one_word({"n07": "a 1; b", "n08": "c d"}) == "n07:a_1,_b;n08:c_d"
+
+
+def test_a_rate_is_the_median_of_many_calls() -> None:
+    moments = itertools.count()
+    calls: list[int] = []
+    seconds = vet_job.seconds_of(lambda: calls.append(1), lambda: None, 9.0, now=lambda: float(next(moments)))
+    assert (seconds, len(calls)) == (1.0, 5)
+
+
+def test_one_node_prints_what_it_measured(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    for name in [name for name in os.environ if name.startswith(("SLURM", "PMI", "OMPI", "NCCL"))]:
+        monkeypatch.delenv(name)
+    for name in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    rates = {"devices": 1, "product_gflop_s": [98.7], "copy_gb_s": [12.3]}
+    monkeypatch.setattr(vet_job, "device_rates", lambda: rates)
+    assert vet.main(["job"]) == 0
+    wire, device, end = capfd.readouterr().out.splitlines()
+    value = json.loads(wire.partition(" ")[2])["value"]
+    assert (value["part"], value["node"]) == ("vet", node.node_name(os.environ))
+    assert value["facts"].keys() >= {"product_gflop_s", "main_memory_bytes", "node_cores", "disk_free_bytes"}
+    assert device == "vet: device 0: matrix products 98.700 GFLOP/s, copies 12.300 GB/s"
+    assert end.startswith("vet: 1 of 1 nodes fit, after ")
+
+
+def test_a_job_goes_on_where_nothing_could_be_measured(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    def breaks() -> None:
+        raise ImportError("No module named 'torch'")
+
+    monkeypatch.setattr(vet_job, "device_rates", breaks)
+    monkeypatch.setattr(vet_job, "detect", lambda environ: vet_job.World())
+    assert vet.main(["job"]) == 0
+    value = json.loads(capfd.readouterr().out.partition(" ")[2])["value"]
+    assert value["facts"]["warnings"] == ["not vetted: No module named 'torch'"]
