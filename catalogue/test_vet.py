@@ -1,12 +1,12 @@
-"""Matrix products and copies in memory of each node: half a minute, to see which node of a fleet is slower.
+"""Matrix products and copies in memory of each node: some seconds, to see which node of a fleet is slower.
 
 Tool: the suite's own `vet job` (models/vet_job.py), with the torch of the job's Python: it is in the code archive that
 each job gets, unless the platform's file says `node_facts: false`. Not tried on GPUs.
 
 `--each-node` visits the nodes, and the history of all of them judges (docs/nodes.md): one node alone says nothing.
 
-Primary: products (GFLOP/s, fp32 on a processor, on GPUs the best dtype) and copies (GB/s, read and written). Each is the
-median of all calls of about a second; of several devices the slowest one's.
+Primary: products (GFLOP/s, fp32 on a processor, on GPUs the best dtype) and copies (GB/s, read and written). Each is
+the median of all calls of about a second; of several devices the slowest one's.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class Trait(NamedTuple):
 
 TRAITS: Mapping[str, Trait] = {
     "main_memory_bytes": Trait("memory", 0.98, "GiB", 2.0**30),
-    "node_cores": Trait("cores of the node", 0.999, "cores"),
-    "devices": Trait("devices", 0.999, "devices"),
+    "node_cores": Trait("cores", 0.999, ""),
+    "devices": Trait("devices", 0.999, ""),
     "clock_cap_mhz": Trait("cap of the clock", 0.98, "MHz"),
     "product_gflop_s": Trait("matrix products", 0.8, "GFLOP/s"),
     "copy_gb_s": Trait("copies in memory", 0.7, "GB/s"),
@@ -328,7 +328,7 @@ def _low(looks: Sequence[Look], key: str, trait: Trait) -> List[Tuple[str, str, 
 
 
 def _shown(value: float, trait: Trait) -> str:
-    return f"{value / trait.scale:.4g} {trait.unit}"
+    return f"{value / trait.scale:.4g} {trait.unit}".rstrip()
 
 
 def _off_clocks(looks: Sequence[Look]) -> Dict[str, float]:

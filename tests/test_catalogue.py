@@ -38,6 +38,7 @@ from catalogue import (
     test_stream,
     test_torchtitan,
     test_user_path,
+    test_vet,
     test_vllm,
 )
 from platforms.job import Run, State, Status
@@ -747,6 +748,16 @@ def test_the_catalogue_runs_where_it_is_named(project: Project, fio: Replay) -> 
         result.assert_outcomes(passed=1)
         result.stdout.fnmatch_lines(["*mine*checkpoint*0.872*GB/s*"])
     assert not project.pytest("--collect-only", "-q").stdout.str().count("catalogue")
+
+
+def test_the_slowest_device_of_a_node_is_recorded(replay: Replay) -> None:
+    replay.fields.update(python="python")
+    line = "vet: device %d: matrix products %s GFLOP/s, copies %s GB/s"
+    said = [line % (0, "98.700", "12.300"), line % (1, "97.100", "12.500"), "vet: 1 of 1 nodes fit, after 3.1 s"]
+    replay.program("python", "[ $2 = vet ] && printf '%s\\n' " + " ".join(f"'{each}'" for each in said))
+    found = replay.passes(test_vet.test_vet, HPC_ML_BENCH_MODELS="models.pyz")
+    assert found == {"products": 97.1, "copies": 12.3}
+    assert replay.job(test_vet.test_vet).returncode  # without the archive
 
 
 def test_each_test_is_in_a_set() -> None:
