@@ -8,21 +8,22 @@ that cannot start ends with 1 by itself, so 1 says nothing.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import json
 import os
 import platform
 import re
 import sys
 import syslog
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
 
 from models import host, node, node_devices, node_network
 
 UNFIT = 97  # the exit code, which neither a shell nor Python has for anything else
-TOLERANCE = 0.02  # what a kernel keeps of the memory differs between versions
-UP = ("up", "ACTIVE")
-GIB = 2.0**30
+TOLERANCES = {"memory GiB": 0.02, "clock cap MHz": 0.02}  # what a kernel keeps of the memory differs between versions
+LINK = re.compile(r"link (\S+) Gbit/s")
+FILE_SYSTEM = re.compile(r"file system of (/.*)")
+UP = ("up", "ACTIVE", None)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,59 +43,37 @@ def by_limits(path: str, environ: Mapping[str, str] = os.environ, root: str = "/
     root: where /proc and /sys are looked for. Returns UNFIT or 0.
     """
     name = node.node_name(environ)
-    unfit: Sequence[str] = ()
+    verdict = Verdict([], [])
     try:
         verdict = compared(limits_of(path, name), environ, root)
-        unfit = verdict.unfit
-        said = f"{name} is unfit: {', '.join(unfit)}" if unfit else f"{name} is as signed"
+        said = f"{name} is unfit: {', '.join(verdict.unfit)}" if verdict.unfit else f"{name} is as signed"
         if verdict.unknown:
             said += f"; not known: {', '.join(verdict.unknown)}"
     except Exception as error:  # not a reason to take a node out of service
-        said = f"{name} is not vetted: {error if isinstance(error, Unusable) else repr(error)}"
-    _say(said, syslog.LOG_INFO if said.endswith("is as signed") else syslog.LOG_WARNING)
-    return UNFIT if unfit else 0
-
-
-def _say(text: str, priority: int) -> None:
-    try:
+        said = f"{name} is not vetted: {type(error).__name__}: {error}"
+    with contextlib.suppress(OSError):
         syslog.openlog("hpc-ml-bench-vet")
-        syslog.syslog(priority, text)
-    except OSError:
-        pass
-    try:
-        os.write(1, f"{text}\n".encode())  # not by print: what cannot be flushed at the end changes the exit code
-    except OSError:
-        pass
-
-
-# --- what was signed --------------------------------------------------------------------------------------------------
-
-
-class Unusable(Exception):
-    """The file of limits cannot be used; the text says why."""
+        syslog.syslog(syslog.LOG_INFO if said.endswith("is as signed") else syslog.LOG_WARNING, said)
+    with contextlib.suppress(OSError):
+        os.write(1, f"{said}\n".encode())  # not by print: what cannot be flushed at the end changes the exit code
+    return UNFIT if verdict.unfit else 0
 
 
 def limits_of(path: str, name: str) -> Mapping[str, Any]:
-    """Return what was signed of a node. Raises Unusable.
+    """Return what was signed of a node. Raises an exception where nothing was, by root.
 
     What root owns and nobody else can write was put there by an administrator. Nothing else counts.
     """
     path = os.path.realpath(path)
     for place in (os.path.dirname(path), path):
-        try:
-            status = os.stat(place)
-        except OSError as error:
-            raise Unusable(f"{place}: {error.strerror}") from None
+        status = os.stat(place)
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
-            raise Unusable(f"{place} can be written by others than root: chown root {place}; chmod go-w {place}")
-    try:
-        with open(path, encoding="utf-8") as file:
-            nodes = json.load(file)["nodes"]
-        limits = nodes.get(name, nodes.get(name.partition(".")[0]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Unusable(f"{path} cannot be read: {error!r}") from None
+            raise PermissionError(f"others than root can write {place}: chown root {place}; chmod go-w {place}")
+    with open(path, encoding="utf-8") as file:
+        nodes = json.load(file)["nodes"]
+    limits = nodes.get(name, nodes.get(name.partition(".")[0]))
     if not isinstance(limits, dict):
-        raise Unusable(f"{path} has no limits of {name}")
+        raise LookupError(f"{path} has no limits of {name}")
     return limits
 
 
@@ -105,91 +84,56 @@ class Verdict(NamedTuple):
     unknown: List[str]
 
 
-class Check(NamedTuple):
-    """One limit. `found` is None where the fact cannot be read; `fits` is asked of what was found."""
-
-    what: str
-    signed: object
-    found: object
-    fits: bool
-
-
 def compared(limits: Mapping[str, Any], environ: Mapping[str, str] = os.environ, root: str = "/") -> Verdict:
-    """Compare this node with its limits. A limit that is not there forbids nothing."""
+    """Compare this node with its limits: numbers are at least as signed, texts the same."""
     verdict = Verdict([], [])
-    for check in _checks(limits, environ, root):
-        if check.found is None:
-            verdict.unknown.append(check.what)
-        elif not check.fits:
-            verdict.unfit.append(f"{check.what} {check.found}, signed {check.signed}")
+    for name, signed in limits.items():
+        try:
+            found = fact(name, environ, root)
+        except Exception:
+            found = None
+        if found is None or isinstance(found, str) != isinstance(signed, str):
+            verdict.unknown.append(name)
+            continue
+        fits = found == signed if isinstance(signed, str) else found >= signed * (1 - TOLERANCES.get(name, 0))
+        if not fits:
+            shown = found if isinstance(found, str) else f"{found:.6g}"
+            verdict.unfit.append(f"{name} {shown}, signed {signed}")
     return verdict
 
 
-def _checks(limits: Mapping[str, Any], environ: Mapping[str, str], root: str) -> Iterator[Check]:
-    yield from _host_checks(limits, root)
-    if "KUBERNETES_SERVICE_HOST" in environ:  # a pod sees its own devices, cards and mounts, not the node's
-        return
-    if "devices" in limits:
-        yield from _device_checks(limits["devices"], environ)
-    cards = {str(card["name"]): card for card in _tried(lambda: node_network.network(root)) or []}
-    for name, signed in limits.get("links", {}).items():
-        rate = _rate(cards.get(name), name, root)
-        yield Check(f"link {name} Gbit/s", signed, rate, rate is not None and rate >= signed)
-    for folder, signed in limits.get("storage", {}).items():
-        kind = (_tried(functools.partial(node.storage, {"it": folder}, root)) or {}).get("it")
-        kind = None if kind == "autofs" else kind  # mounted on first use
-        yield Check(f"file system of {folder}", signed, kind, kind == signed)
-
-
-def _host_checks(limits: Mapping[str, Any], root: str) -> Iterator[Check]:
-    """Memory, cores, the cap of the clock: at least as signed. The kernel: the same."""
-    readers: Dict[str, Tuple[str, float, float, Callable[[], Any]]] = {
-        "memory_bytes": ("memory GiB", GIB, TOLERANCE, lambda: host.main_memory_bytes(root)),
-        "cores": ("cores", 1, 0, lambda: host.node_cores(root) if host.read_text(root, "proc/cpuinfo") else None),
-        "clock_cap_mhz": ("cap of the clock MHz", 1, TOLERANCE, lambda: host.health(root)["clock_cap_mhz"]),
-    }
-    for key, (what, unit, tolerance, read) in readers.items():
-        if key in limits:
-            found = _tried(read)
-            least = limits[key] * (1 - tolerance)
-            shown = None if found is None else f"{found / unit:.6g}"
-            yield Check(what, f"{limits[key] / unit:.6g}", shown, found is not None and found >= least)
-    if "kernel" in limits:
-        yield Check("kernel", limits["kernel"], platform.release(), platform.release() == limits["kernel"])
-
-
-def _device_checks(signed: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Check]:
-    """How many whole devices the vendor's tool shows, and the least memory of one. A tool that fails shows none.
-
-    In a prolog CUDA_VISIBLE_DEVICES and its like are the job's, so the tool is asked without them.
-    """
-    devices = _tried(lambda: node_devices.look({"PATH": environ.get("PATH", os.defpath)}).devices) or []
-    number = len({device.get("pci_bus_id", place) for place, device in enumerate(devices)}) or None
-    yield Check("devices", signed["number"], number, number is not None and number >= signed["number"])
-    memories = [device["memory_bytes"] for device in devices if "memory_bytes" in device]
-    if signed.get("memory_bytes") and memories:
-        fits = min(memories) >= signed["memory_bytes"] * (1 - TOLERANCE)
-        shown = f"{min(memories) / GIB:.4g}"
-        yield Check("memory of a device GiB", f"{signed['memory_bytes'] / GIB:.4g}", shown, fits)
-
-
-def _rate(card: Optional[Mapping[str, Any]], name: str, root: str) -> Optional[float]:
-    """Return the rate of a link in Gbit/s, 0 where it is down, None where nothing is known of it.
-
-    A card that has another name since an update of the kernel is not known, and not lost.
-    """
-    if card is None:
-        is_down = host.read_text(root, f"sys/class/net/{name}/operstate").strip() == "down"
-        return 0.0 if is_down and re.fullmatch(r"[\w.-]+", name) else None
-    if card.get("state") not in (*UP, None):
-        return 0.0
-    rate: Optional[float] = card.get("rate_gbit_s")
-    return rate
-
-
-def _tried(read: Callable[[], Any]) -> Any:
-    """Return what is read; None where that fails."""
-    try:
-        return read()
-    except Exception:
+def fact(name: str, environ: Mapping[str, str], root: str) -> Any:
+    """Return what this node is in a limit's words; None, or any exception, where that cannot be known."""
+    link, file_system = LINK.fullmatch(name), FILE_SYSTEM.fullmatch(name)
+    if name == "memory GiB":
+        memory = host.main_memory_bytes(root)
+        return memory / 2**30 if memory else None
+    if name == "cores":
+        return host.node_cores(root) if host.read_text(root, "proc/cpuinfo") else None
+    if name == "clock cap MHz":
+        return host.health(root)["clock_cap_mhz"]
+    if name == "kernel":
+        return platform.release()
+    if "KUBERNETES_SERVICE_HOST" in environ:  # a pod sees its own devices, ports and mounts, not the node's
         return None
+    if name == "devices":  # CUDA_VISIBLE_DEVICES is the job's in a prolog, so the tool is asked without it
+        devices = node_devices.look({"PATH": environ.get("PATH", os.defpath)}).devices
+        return len({device["pci_bus_id"] for device in devices}) or None  # a tool that fails shows none
+    if link:
+        return _rate(link[1], root)
+    if file_system:
+        kind = node.storage({"it": file_system[1]}, root)["it"]
+        return None if kind == "autofs" else kind  # it is mounted on first use
+    return None
+
+
+def _rate(name: str, root: str) -> Optional[float]:
+    """Return the rate of a link in Gbit/s, 0 where it is down.
+
+    None where it is not there: a card that has another name since an update of the kernel is not lost.
+    """
+    for card in node_network.network(root):
+        if card["name"] == name:
+            rate: Any = card.get("rate_gbit_s") if card.get("state") in UP else 0.0
+            return rate
+    return 0.0 if host.read_text(root, f"sys/class/net/{name}/operstate").strip() == "down" else None

@@ -9,7 +9,6 @@ hpcml_node (docs/wire.md). Devices other than CPUs were not tried.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
 import statistics
@@ -29,7 +28,6 @@ PAIR_BYTES = 4 << 20
 PAIR_TIMES = 4  # the first one is not timed
 CLOCK_S = 2.0  # of two clocks; when ranks leave a barrier differs by less
 FEWEST = 3  # of two nodes nothing says which one is wrong
-LITTLE_ROOM: Mapping[str, int] = {"shm_free_bytes": 64 << 20, "disk_free_bytes": 1 << 30}
 LEAKS = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL", "OMP_NUM_THREADS", "OMP_PROC_BIND")
 LEAK_PREFIX = "NCCL_"
 FIRST_LINE = 10**9  # of the wire; the job's own command numbers its lines from 0
@@ -37,26 +35,17 @@ FIRST_LINE = 10**9  # of the wire; the job's own command numbers its lines from 
 Look = Dict[str, Any]  # what one node is and measured
 Pairs = Mapping[Tuple[int, int], float]  # GB/s of two ranks, the lower one first
 
-
-class Trait(NamedTuple):
-    """A number of a node, or of each of its devices, and the share of the median below which it is not usual."""
-
-    words: str
-    share: float
-    unit: str
-    scale: float = 1.0
-
-
-TRAITS: Mapping[str, Trait] = {
-    "main_memory_bytes": Trait("memory", 0.98, "GiB", 2.0**30),
-    "node_cores": Trait("cores", 0.999, ""),
-    "devices": Trait("devices", 0.999, ""),
-    "clock_cap_mhz": Trait("cap of the clock", 0.98, "MHz"),
-    "product_gflop_s": Trait("matrix products", 0.8, "GFLOP/s"),
-    "copy_gb_s": Trait("copies in memory", 0.7, "GB/s"),
-    "link_gb_s": Trait("the fastest of its exchanges with other nodes", 0.5, "GB/s"),
-    "shm_free_bytes": Trait("room in /dev/shm", 0.1, "GiB", 2.0**30),
-    "disk_free_bytes": Trait("room in its temporary folder", 0.1, "GiB", 2.0**30),
+# Numbers of a node, or of each of its devices: words, the share of the median below which it is unfit, unit, scale.
+TRAITS: Mapping[str, Tuple[str, float, str, float]] = {
+    "main_memory_bytes": ("memory", 0.98, " GiB", 2.0**30),
+    "node_cores": ("cores", 0.999, "", 1),
+    "devices": ("devices", 0.999, "", 1),
+    "clock_cap_mhz": ("cap of the clock", 0.98, " MHz", 1),
+    "product_gflop_s": ("matrix products", 0.8, " GFLOP/s", 1),
+    "copy_gb_s": ("copies in memory", 0.7, " GB/s", 1),
+    "link_gb_s": ("the fastest of its exchanges with other nodes", 0.5, " GB/s", 1),
+    "shm_free_bytes": ("room in /dev/shm", 0.1, " GiB", 2.0**30),
+    "disk_free_bytes": ("room in its temporary folder", 0.1, " GiB", 2.0**30),
 }
 
 
@@ -76,17 +65,18 @@ def main(arguments: Sequence[str]) -> int:
     look = facts(os.environ, options.known.split(","))
     try:
         looks, pairs = _measure(look, detect(os.environ), began_s + TOTAL_S)
-        verdict = judged(looks, pairs)
     except Exception as error:  # a job must not fail because of this
         _write(look, "", [f"not vetted: {first_line(error)}"])
         return 0
-    is_first = looks[0] is look
-    _write(look, verdict.unfit.get(look["node"], ""), verdict.warnings if is_first else ())
-    if is_first:
-        _tell(looks, verdict, time.monotonic() - began_s)
-        if options.unfit and verdict.unfit:
-            with open(options.unfit, "w", encoding="utf-8") as file:
-                file.write(one_word(verdict.unfit))
+    verdict = judged(looks, pairs)
+    if looks[0] is not look:
+        _write(look, verdict.unfit.get(look["node"], ""), ())
+        return 0
+    _write(look, verdict.unfit.get(look["node"], ""), verdict.warnings)
+    _tell(looks, verdict, time.monotonic() - began_s)
+    if options.unfit and verdict.unfit:
+        with open(options.unfit, "w", encoding="utf-8") as file:
+            file.write(one_word(verdict.unfit))
     return 0
 
 
@@ -105,8 +95,6 @@ def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], P
             look["link_gb_s"] = max(own.values())
         said = ranks.gather((look, own))
         ranks.part()
-    except CommandError:
-        raise
     except RuntimeError as error:  # of torch, as where another rank has ended
         raise CommandError(f"the nodes do not reach each other: {first_line(error)}") from None
     looks: List[Look] = [of_rank for of_rank, _ in said]
@@ -121,7 +109,7 @@ def _write(look: Look, unfit: str, warnings: Sequence[str]) -> None:
     wire = Wire(node.node_number(os.environ))
     wire.lines = FIRST_LINE
     found = {**look, "unfit": unfit, "warnings": list(warnings)}
-    known = {name: value for name, value in found.items() if value not in ("", []) and name != "node"}
+    known = {name: value for name, value in found.items() if value not in (None, "", []) and name != "node"}
     wire.emit("hpcml_node", {"node": look["node"], "part": "vet", "facts": known}, file=node.WRITER)
 
 
@@ -147,26 +135,27 @@ def one_word(unfit: Mapping[str, str]) -> str:
 
 
 def facts(environ: Mapping[str, str], known: Sequence[str] = (), root: str = "/") -> Look:
-    """What is known of this node without measuring. A fact that cannot be read is absent.
+    """What is known of this node without measuring. A fact that cannot be read is None.
 
     leaked: variables that slow a job down or change its network, without those that are `known` to be meant.
     """
-    readers: Dict[str, Callable[[], Any]] = {
-        "main_memory_bytes": lambda: host.main_memory_bytes(root),
-        "node_cores": lambda: host.node_cores(root),
-        "clock_cap_mhz": lambda: host.health(root)["clock_cap_mhz"],
-        "shm_free_bytes": lambda: shutil.disk_usage("/dev/shm").free,
-        "disk_free_bytes": lambda: shutil.disk_usage(environ.get("TMPDIR", "/tmp")).free,
-    }
     names = [name for name in environ if name in LEAKS or name.startswith(LEAK_PREFIX)]
-    leaked = [f"{name}={environ[name][:60]}" for name in sorted(names) if name not in known]
-    look: Look = {"node": node.node_name(environ), "leaked": leaked}
-    for name, read in readers.items():
-        with contextlib.suppress(Exception):
-            value = read()
-            if value is not None:
-                look[name] = value
-    return look
+    return {
+        "node": node.node_name(environ),
+        "leaked": [f"{name}={environ[name][:60]}" for name in sorted(names) if name not in known],
+        "main_memory_bytes": host.main_memory_bytes(root),
+        "node_cores": host.node_cores(root),
+        "clock_cap_mhz": host.health(root)["clock_cap_mhz"],
+        "shm_free_bytes": _free("/dev/shm"),
+        "disk_free_bytes": _free(environ.get("TMPDIR", "/tmp")),
+    }
+
+
+def _free(folder: str) -> Optional[int]:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def device_rates() -> Look:
@@ -204,23 +193,16 @@ def _rates(accelerator: Any, dtype: Any, rows: int) -> Tuple[float, float]:
     return round(2.0 * rows**3 / product_s / 1e9, 3), round(2.0 * COPY_BYTES / copy_s / 1e9, 3)
 
 
-def seconds_of(
-    work: Callable[[], Any],
-    synchronize: Callable[[], None],
-    longest_s: float,
-    now: Callable[[], float] = time.perf_counter,
-) -> float:
+def seconds_of(work: Callable[[], Any], synchronize: Callable[[], None], longest_s: float) -> float:
     """Return the median time of one call, of as many as take `longest_s`, at least three; the first is not timed."""
-    times: List[float] = []
     work()
     synchronize()
-    begin_s = now()
-    while len(times) < 3 or now() - begin_s < longest_s:
-        before_s = now()
+    times = [time.perf_counter()]
+    while len(times) < 4 or times[-1] - times[0] < longest_s:
         work()
         synchronize()
-        times.append(now() - before_s)
-    return statistics.median(times)
+        times.append(time.perf_counter())
+    return statistics.median(after - before for before, after in zip(times, times[1:]))
 
 
 # --- pairs of nodes ---------------------------------------------------------------------------------------------------
@@ -250,8 +232,7 @@ def pair_rates(ranks: Any, deadline_s: float) -> Dict[int, float]:
         begin_s = time.monotonic()
         for low, high in pairs:
             if ranks.rank in (low, high):
-                other = low + high - ranks.rank
-                rates[other] = _exchange(other, sends_first=ranks.rank == low)
+                rates[low + high - ranks.rank] = _exchange(low + high - ranks.rank, sends_first=ranks.rank == low)
         end_s = time.monotonic()
         said = ranks.gather((end_s - begin_s, deadline_s - end_s))  # all must decide the same
         if max(round_s for round_s, _ in said) > min(left_s for _, left_s in said):
@@ -283,75 +264,55 @@ def _exchange(other: int, *, sends_first: bool) -> float:
 def judged(looks: Sequence[Look], pairs: Pairs) -> Verdict:
     """Say which nodes are far below the median of the job, and what is wrong of which no node can be named."""
     reasons: Dict[str, List[str]] = {}
-    warnings: List[str] = []
-    for key, trait in TRAITS.items():
-        for name, text, is_known in _low(looks, key, trait):
-            if is_known:
-                reasons.setdefault(name, []).append(text)
-            else:
-                warnings.append(f"differ: {name} has {text}, and of two nothing says which one is wrong")
-    for name, ahead_s in _off_clocks(looks).items():
-        reasons.setdefault(name, []).append(f"its clock is {abs(ahead_s):.1f} s {'fast' if ahead_s > 0 else 'slow'}")
-    for key, least in LITTLE_ROOM.items():
-        crowded = [str(look["node"]) for look in looks if look.get(key, least) < least]
-        if crowded:
-            warnings.append(f"little room: {TRAITS[key].words} is below {least / 2**20:.0f} MiB on {_some(crowded)}")
-    leaked: Dict[str, List[str]] = {}
-    for look in looks:
-        for variable in look.get("leaked", ()):
-            leaked.setdefault(variable, []).append(str(look["node"]))
-    for variable, names in leaked.items():
-        warnings.append(f"leaked: {variable} is set on {_some(names)}, and not by the platform's file")
-    warnings += _slow_pairs(looks, pairs)
-    return Verdict({name: ", ".join(texts) for name, texts in reasons.items()}, warnings)
+    for key in TRAITS:
+        for name, text in _low(looks, key):
+            reasons.setdefault(name, []).append(text)
+    clocks = [look["clock_s"] for look in looks]
+    for look in looks if len(looks) >= FEWEST else ():
+        ahead_s = look["clock_s"] - statistics.median(clocks)
+        if abs(ahead_s) > CLOCK_S:
+            text = f"its clock is {abs(ahead_s):.1f} s {'fast' if ahead_s > 0 else 'slow'}"
+            reasons.setdefault(look["node"], []).append(text)
+    unfit = {name: ", ".join(texts) for name, texts in reasons.items()}
+    return Verdict(unfit, [*_leaks(looks), *_slow_pairs(looks, pairs)])
 
 
-def _low(looks: Sequence[Look], key: str, trait: Trait) -> List[Tuple[str, str, bool]]:
-    """Return the nodes with a value far below the median, a text, and whether the node is known to be wrong."""
+def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:
+    """Return the nodes with a value far below the median of all nodes, or of all devices, and a text."""
+    words, share, unit, scale = TRAITS[key]
     values: List[Tuple[str, str, float]] = []
     for look in looks:
         found = look.get(key)
-        of_devices = found if isinstance(found, list) else [found]
-        for number, value in enumerate(of_devices):
-            if value is not None:
-                device = f" of device {number}" if len(of_devices) > 1 else ""
-                values.append((str(look["node"]), device, value))
-    if len(values) < 2:
+        if isinstance(found, list):
+            values += [(look["node"], f"{words} of device {number}", each) for number, each in enumerate(found)]
+        elif found is not None:
+            values.append((look["node"], words, found))
+    if len(values) < FEWEST:
         return []
-    amounts = [value for _, _, value in values]
-    usual = statistics.median(amounts) if len(values) >= FEWEST else max(amounts)
+    usual = statistics.median(value for _, _, value in values)
+    said = f"usual are {usual / scale:.4g}{unit}"
+    return [(name, f"{what} {low / scale:.4g}{unit}, {said}") for name, what, low in values if low < share * usual]
+
+
+def _leaks(looks: Sequence[Look]) -> List[str]:
+    nodes: Dict[str, List[str]] = {}
+    for look in looks:
+        for variable in look.get("leaked", ()):
+            nodes.setdefault(variable, []).append(look["node"])
     return [
-        (name, f"{trait.words}{device} {_shown(value, trait)}, usual are {_shown(usual, trait)}", len(values) >= FEWEST)
-        for name, device, value in values
-        if value < trait.share * usual
+        f"leaked: {variable} is set on {len(names)} of {len(looks)} nodes ({', '.join(names[:4])}), and not by the "
+        "platform's file"
+        for variable, names in nodes.items()
     ]
-
-
-def _shown(value: float, trait: Trait) -> str:
-    return f"{value / trait.scale:.4g} {trait.unit}".rstrip()
-
-
-def _off_clocks(looks: Sequence[Look]) -> Dict[str, float]:
-    """Return by how many seconds clocks are ahead of the median, as far as they are beyond CLOCK_S."""
-    clocks = {str(look["node"]): look["clock_s"] for look in looks if "clock_s" in look}
-    if len(clocks) < FEWEST:
-        return {}
-    usual = statistics.median(clocks.values())
-    return {name: clock - usual for name, clock in clocks.items() if abs(clock - usual) > CLOCK_S}
 
 
 def _slow_pairs(looks: Sequence[Look], pairs: Pairs) -> List[str]:
     """Name pairs that are slow while both nodes are fast with others: a cable or a switch between them."""
-    share = TRAITS["link_gb_s"].share
+    share = TRAITS["link_gb_s"][1]
     found = []
     for (low, high), rate in sorted(pairs.items()):
-        fastest: List[Optional[float]] = [looks[rank].get("link_gb_s") for rank in (low, high)]
-        known = [each for each in fastest if each is not None]
-        if len(known) == 2 and rate < share * min(known):
+        least = min(looks[rank].get("link_gb_s", 0.0) for rank in (low, high))
+        if rate < share * least:
             names = f"{looks[low]['node']} and {looks[high]['node']}"
-            found.append(f"slow link: {names} exchange {rate:.3g} GB/s, and each of them {min(known):.3g} with others")
+            found.append(f"slow link: {names} exchange {rate:.3g} GB/s, and each of them {least:.3g} with others")
     return found[:8]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,11 +48,11 @@ def limits(tmp_path: Path) -> Path:
     folder.mkdir()
     folder.chmod(0o755)
     signed = {
-        "memory_bytes": KIB * 1024,
+        "memory GiB": 251.484,
         "cores": 4,
-        "clock_cap_mhz": 2500,
-        "links": {"mlx5_0/1": 200},
-        "storage": {"/scratch": "lustre"},
+        "clock cap MHz": 2500,
+        "link mlx5_0/1 Gbit/s": 200,
+        "file system of /scratch": "lustre",
     }
     path = folder / "limits.json"
     path.write_text(json.dumps({"schema": 1, "nodes": {"n07": signed}}))
@@ -78,9 +79,9 @@ def test_a_name_with_a_domain_is_the_same_node(limits: Path, root: Path, capfd: 
     [
         ("proc/meminfo", f"MemTotal: {KIB // 2} kB\n", "memory GiB 125.742, signed 251.484"),
         ("proc/cpuinfo", "processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n", "cores 1, signed 4"),
-        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "1200000\n", "cap of the clock MHz 1200, signed 2500"),
-        ("sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (2X HDR)\n", "link mlx5_0/1 Gbit/s 100.0, signed 200"),
-        ("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n", "link mlx5_0/1 Gbit/s 0.0, signed 200"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "1200000\n", "clock cap MHz 1200, signed 2500"),
+        ("sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (2X HDR)\n", "link mlx5_0/1 Gbit/s 100, signed 200"),
+        ("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n", "link mlx5_0/1 Gbit/s 0, signed 200"),
         ("proc/self/mounts", "/dev/sda / xfs rw 0 0\n", "file system of /scratch xfs, signed lustre"),
     ],
 )
@@ -100,8 +101,14 @@ def test_what_cannot_be_read_is_not_unfit(limits: Path, tmp_path: Path, capfd: C
     code, said = verdict(limits, tmp_path / "nothing", capfd)
     assert (code, said.partition("; ")[0]) == (0, "n07 is as signed")
     assert said.endswith(
-        "; not known: memory GiB, cores, cap of the clock MHz, link mlx5_0/1 Gbit/s, file system of /scratch\n"
+        "; not known: memory GiB, cores, clock cap MHz, link mlx5_0/1 Gbit/s, file system of /scratch\n"
     )
+
+
+def test_a_limit_that_is_mistyped_forbids_nothing(limits: Path, root: Path, capfd: Capture) -> None:
+    limits.write_text('{"nodes": {"n07": {"cores": "4", "memory": 1000, "file system of /scratch": 4}}}')
+    said = "n07 is as signed; not known: cores, memory, file system of /scratch\n"
+    assert verdict(limits, root, capfd) == (0, said)
 
 
 def test_a_file_system_that_is_mounted_on_first_use_is_not_known(limits: Path, root: Path, capfd: Capture) -> None:
@@ -118,10 +125,10 @@ def test_a_pod_has_devices_ports_and_mounts_of_its_own(limits: Path, root: Path,
     ("text", "said"),
     [
         (None, "No such file or directory"),
-        ("{", "cannot be read"),
-        ("[]", "cannot be read"),
+        ("{", "JSONDecodeError: "),
+        ("[]", "TypeError: "),
         ('{"nodes": {"n08": {}}}', "has no limits of n07"),
-        ('{"nodes": {"n07": {"memory_bytes": "much"}}}', "TypeError"),
+        ('{"nodes": {"n07": [64]}}', "has no limits of n07"),
     ],
 )
 def test_limits_that_cannot_be_used_take_no_node_out_of_service(
@@ -142,7 +149,7 @@ def test_limits_that_others_can_write_are_not_signed(
     write(root / "proc/meminfo", "MemTotal: 1 kB\n")
     (limits.parent if is_folder else limits).chmod(0o777)
     code, line = verdict(limits, root, capfd)
-    assert (code, "can be written by others than root" in line) == (0, True), line
+    assert (code, "others than root can write" in line) == (0, True), line
 
 
 def test_a_mistake_of_our_own_takes_no_node_out_of_service(
@@ -152,7 +159,7 @@ def test_a_mistake_of_our_own_takes_no_node_out_of_service(
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(vet, "compared", breaks)
-    assert verdict(limits, root, capfd) == (0, "n07 is not vetted: RuntimeError('a mistake')\n")
+    assert verdict(limits, root, capfd) == (0, "n07 is not vetted: RuntimeError: a mistake\n")
 
 
 def test_devices_count_without_the_jobs_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +172,10 @@ def test_devices_count_without_the_jobs_own_choice(monkeypatch: pytest.MonkeyPat
         return node_devices.Look(seen, [], None)
 
     monkeypatch.setattr(node_devices, "look", look)
-    signed = {"devices": {"number": 4, "memory_bytes": 80 << 30}}
+    signed = {"devices": 4}
     environ = {**ENVIRON, "CUDA_VISIBLE_DEVICES": "0"}
     assert vet.compared(signed, environ).unknown == ["devices"]
-    seen += [{"pci_bus_id": f"0000:0{number}:00.0", "memory_bytes": 80 << 30} for number in range(2)]
+    seen += [{"pci_bus_id": f"0000:0{number}:00.0"} for number in range(2)]
     assert vet.compared(signed, environ) == (["devices 2, signed 4"], [])
     assert asked == [{"PATH": "/nowhere"}] * 2
 
@@ -252,10 +259,7 @@ def test_nodes_that_are_alike_are_fit() -> None:
 def test_of_two_nodes_nothing_says_which_is_wrong() -> None:
     of_job = looks(2)
     of_job[1]["main_memory_bytes"] = 128 << 30
-    found = vet_job.judged(of_job, {})
-    assert found.unfit == {}
-    words = "differ: n1 has memory 128 GiB, usual are 256 GiB, and of two nothing says which one is wrong"
-    assert found.warnings == [words]
+    assert vet_job.judged(of_job, {}) == ({}, [])
 
 
 def test_a_slow_pair_of_fast_nodes_is_a_cable() -> None:
@@ -272,20 +276,20 @@ def test_variables_that_leaked_are_named_once() -> None:
     for look in of_job[:6]:
         look["leaked"] = ["CUDA_LAUNCH_BLOCKING=1"]
     (text,) = vet_job.judged(of_job, {}).warnings
-    assert text == (
-        "leaked: CUDA_LAUNCH_BLOCKING=1 is set on n0, n1, n2, n3 and 2 more, and not by the platform's file"
-    )
+    where = "6 of 8 nodes (n0, n1, n2, n3)"
+    assert text == f"leaked: CUDA_LAUNCH_BLOCKING=1 is set on {where}, and not by the platform's file"
 
 
 def test_reasons_are_one_word_for_the_shell() -> None:
     assert vet_job.one_word({"n07": "a 1; b", "n08": "c d"}) == "n07:a_1,_b;n08:c_d"
 
 
-def test_a_rate_is_the_median_of_many_calls() -> None:
-    moments = itertools.count()
+def test_a_rate_is_the_median_of_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = itertools.chain([0.0, 7.0], itertools.count(8.0))
+    monkeypatch.setattr(vet_job, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
     calls: list[int] = []
-    seconds = vet_job.seconds_of(lambda: calls.append(1), lambda: None, 9.0, now=lambda: float(next(moments)))
-    assert (seconds, len(calls)) == (1.0, 5)
+    assert vet_job.seconds_of(lambda: calls.append(1), lambda: None, 9.0) == 1.0
+    assert len(calls) == 4
 
 
 def test_one_node_prints_what_it_measured(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
@@ -293,7 +297,6 @@ def test_one_node_prints_what_it_measured(monkeypatch: pytest.MonkeyPatch, capfd
         monkeypatch.delenv(name)
     for name in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(vet_job, "LITTLE_ROOM", {})
     rates = {"devices": 1, "product_gflop_s": [98.7], "copy_gb_s": [12.3]}
     monkeypatch.setattr(vet_job, "device_rates", lambda: rates)
     assert vet.main(["job"]) == 0
