@@ -9,39 +9,28 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin # slurmd sets none
 export PATH
 
 verdict=0
-vet=
-trap 'exit $verdict' EXIT # also where the shell itself fails
-give_up() {
-    [ -z "$vet" ] || kill -KILL "$vet"
-    say "$1: this node is not vetted"
-    exit 0
-}
+trap 'exit $verdict' EXIT # also where the shell itself fails, as when it cannot fork
+trap 'exit 0' TERM HUP INT # slurmd sends SIGTERM, and SIGKILL a moment later
+trap '' PIPE
 say() {
-    echo "hpc-ml-bench-vet: $1"
-    logger -t hpc-ml-bench-vet "$1" >/dev/null 2>&1 & # it may hang, too
+    echo "hpc-ml-bench-vet: $1: this node is not vetted"
+    logger -t hpc-ml-bench-vet "$1: this node is not vetted" >/dev/null 2>&1 & # it may hang, too
     sleep 1
 }
-trap 'give_up "no answer within $seconds s"' TERM
-trap 'give_up "interrupted"' HUP INT
-trap '' PIPE # slurmd may close its pipe
+trap 'kill -KILL $vet; say "no answer within $seconds s"; exit 0' USR1
 
 # slurmd waits until nobody has its pipe open. A process that hangs in a file system would keep it open for ever.
 output=/dev/null
 [ -z "${KUBERNETES_SERVICE_HOST:-}" ] || output=/dev/stdout
 "$python" -I "$folder/models.pyz" vet limits "$folder/limits.json" </dev/null >"$output" 2>&1 &
 vet=$!
-(
-    sleep "$seconds"
-    kill -TERM $$
-) </dev/null >/dev/null 2>&1 &
+(sleep "$seconds" && kill -USR1 $$) </dev/null >/dev/null 2>&1 &
 alarm=$!
-wait "$vet" # a signal ends it, which is why vet does not run in the foreground
+wait "$vet" # a signal interrupts it, as it would not a command in the foreground
 code=$?
-vet=
 kill "$alarm" 2>/dev/null
 case $code in
 0) ;;
 97) verdict=1 ;; # UNFIT of models/vet.py
-*) say "vet ended with exit code $code: this node is not vetted" ;;
+*) say "vet ended with exit code $code" ;;
 esac
-exit $verdict
