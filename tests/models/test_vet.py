@@ -143,9 +143,7 @@ def test_limits_that_cannot_be_used_take_no_node_out_of_service(
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_limits_that_others_can_write_are_not_signed(
-    limits: Path, root: Path, capfd: Capture, is_folder: bool
-) -> None:
+def test_limits_that_others_can_write_are_not_signed(limits: Path, root: Path, capfd: Capture, is_folder: bool) -> None:
     write(root / "proc/meminfo", "MemTotal: 1 kB\n")
     (limits.parent if is_folder else limits).chmod(0o777)
     code, line = verdict(limits, root, capfd)
@@ -263,7 +261,7 @@ def test_of_two_nodes_nothing_says_which_is_wrong() -> None:
 
 
 def test_a_slow_pair_of_fast_nodes_is_a_cable() -> None:
-    pairs = {pair: 1.1 for pair in itertools.combinations(range(8), 2)}
+    pairs = dict.fromkeys(itertools.combinations(range(8), 2), 1.1)
     pairs[2, 5] = 0.2
     (text,) = vet_job.judged(looks(), pairs).warnings
     assert text == "slow link: n2 and n5 exchange 0.2 GB/s, and each of them 1.2 with others"

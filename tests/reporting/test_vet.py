@@ -69,8 +69,8 @@ def site(tmp_path: Path) -> Path:
     folder = tmp_path / "centre"
     writer = HistoryWriter(folder / "history")
     for night in range(2):
-        for node in ("n01", "n02"):
-            writer.write(visit(night, node, 100.0), {"node_facts": {node: look()}})
+        for hour, node in enumerate(("n01", "n02")):
+            writer.write(visit(night, node, 100.0, hour=hour), {"node_facts": {node: look()}})
     return folder
 
 
