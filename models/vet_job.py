@@ -26,6 +26,9 @@ COPY_S = 0.5
 COPY_BYTES = 256 << 20  # more than the caches hold
 PAIR_BYTES = 4 << 20
 PAIR_TIMES = 4  # the first one is not timed
+ALONE_TIMES = 12  # when a pair that was slow exchanges again
+PAIRS_ALONE = 8  # at most
+PAIR_SHARE = 1 / 3  # of what both do with others; where a process runs on its node makes a half
 CLOCK_S = 2.0  # of two clocks; when ranks leave a barrier differs by less
 FEWEST = 3  # of two nodes nothing says which one is wrong
 LEAKS = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL", "OMP_NUM_THREADS", "OMP_PROC_BIND")
@@ -90,18 +93,15 @@ def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], P
         look.update(device_rates())
         ranks.barrier()
         look["clock_s"] = round(time.time(), 3)
-        own = pair_rates(ranks, deadline_s) if world.size > 1 else {}
+        pairs = pair_rates(ranks, deadline_s) if world.size > 1 else {}
+        own = [rate for pair, rate in pairs.items() if world.rank in pair]
         if len(own) > 1:  # of one pair nothing says which of the two is slow
-            look["link_gb_s"] = max(own.values())
-        said = ranks.gather((look, own))
+            look["link_gb_s"] = max(own)
+        looks: List[Look] = ranks.gather(look)
         ranks.part()
     except RuntimeError as error:  # of torch, as where another rank has ended
         raise CommandError(f"the nodes do not reach each other: {first_line(error)}") from None
-    looks: List[Look] = [of_rank for of_rank, _ in said]
     looks[world.rank] = look
-    pairs: Dict[Tuple[int, int], float] = {}
-    for rank, (_, rates) in enumerate(said):
-        pairs.update({(rank, other): rate for other, rate in rates.items() if rank < other})
     return looks, pairs
 
 
@@ -222,40 +222,58 @@ def rounds(size: int) -> List[List[Tuple[int, int]]]:
     return found
 
 
-def pair_rates(ranks: Any, deadline_s: float) -> Dict[int, float]:
-    """Exchange data with each other rank, as long as all have time for one more round. Returns GB/s by rank.
+def pair_rates(ranks: Any, deadline_s: float) -> Pairs:
+    """Exchange data between all pairs of ranks, as far as there is time. Returns the same on all ranks.
 
-    Each round has half as many pairs as there are ranks, so that all links are busy, as in a collective.
+    Each round has half as many pairs as there are ranks, so that all links are busy, as in a collective. Pairs that are
+    slow then exchange again, one after the other: only what is slow alone, too, is a bad link.
     """
-    rates: Dict[int, float] = {}
+    own: Dict[Tuple[int, int], float] = {}
     for pairs in rounds(ranks.size):
         begin_s = time.monotonic()
-        for low, high in pairs:
-            if ranks.rank in (low, high):
-                rates[low + high - ranks.rank] = _exchange(low + high - ranks.rank, sends_first=ranks.rank == low)
+        own.update({pair: _exchange(ranks.rank, pair, PAIR_TIMES) for pair in pairs if ranks.rank in pair})
         end_s = time.monotonic()
         said = ranks.gather((end_s - begin_s, deadline_s - end_s))  # all must decide the same
         if max(round_s for round_s, _ in said) > min(left_s for _, left_s in said):
             break
-    return rates
+    for pair in slow_pairs(_merged(ranks.gather(own))):
+        if ranks.rank in pair:
+            own[pair] = max(own[pair], _exchange(ranks.rank, pair, ALONE_TIMES))
+        if min(ranks.gather(deadline_s - time.monotonic())) < 0:
+            break
+    return _merged(ranks.gather(own))
 
 
-def _exchange(other: int, *, sends_first: bool) -> float:
+def _merged(rates: Sequence[Pairs]) -> Pairs:
+    return {pair: rate for of_rank in rates for pair, rate in of_rank.items()}
+
+
+def slow_pairs(pairs: Pairs) -> List[Tuple[int, int]]:
+    """Return some pairs that are slow while both are fast with others: a cable or a switch between them, or a route."""
+    best: Dict[int, float] = {}
+    for pair, rate in pairs.items():
+        for rank in pair:
+            best[rank] = max(rate, best.get(rank, 0.0))
+    slow = [pair for pair, rate in pairs.items() if rate < PAIR_SHARE * min(best[rank] for rank in pair)]
+    return sorted(slow, key=lambda pair: pairs[pair])[:PAIRS_ALONE]
+
+
+def _exchange(rank: int, pair: Tuple[int, int], times: int) -> float:
     """Return the GB/s of the fastest of some exchanges: there, and then back. A link that is slow one way is slow."""
     import torch
     import torch.distributed as dist
 
     data = torch.zeros(PAIR_BYTES, dtype=torch.uint8)
-    times = []
-    for _ in range(PAIR_TIMES):
+    seconds = []
+    for _ in range(times):
         begin_s = time.perf_counter()
-        for sends in (sends_first, not sends_first):
-            if sends:
-                dist.send(data, other)
+        for sender in pair:
+            if rank == sender:
+                dist.send(data, sum(pair) - rank)
             else:
-                dist.recv(data, other)
-        times.append(time.perf_counter() - begin_s)
-    return round(2 * PAIR_BYTES / min(times[1:]) / 1e9, 4)
+                dist.recv(data, sender)
+        seconds.append(time.perf_counter() - begin_s)
+    return round(2 * PAIR_BYTES / min(seconds[1:]) / 1e9, 4)
 
 
 # --- all nodes beside each other --------------------------------------------------------------------------------------
@@ -274,7 +292,7 @@ def judged(looks: Sequence[Look], pairs: Pairs) -> Verdict:
             text = f"its clock is {abs(ahead_s):.1f} s {'fast' if ahead_s > 0 else 'slow'}"
             reasons.setdefault(look["node"], []).append(text)
     unfit = {name: ", ".join(texts) for name, texts in reasons.items()}
-    return Verdict(unfit, [*_leaks(looks), *_slow_pairs(looks, pairs)])
+    return Verdict(unfit, [*_leaks(looks), *_slow_links(looks, pairs)])
 
 
 def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:
@@ -306,13 +324,12 @@ def _leaks(looks: Sequence[Look]) -> List[str]:
     ]
 
 
-def _slow_pairs(looks: Sequence[Look], pairs: Pairs) -> List[str]:
-    """Name pairs that are slow while both nodes are fast with others: a cable or a switch between them."""
-    share = TRAITS["link_gb_s"][1]
-    found = []
-    for (low, high), rate in sorted(pairs.items()):
-        least = min(looks[rank].get("link_gb_s", 0.0) for rank in (low, high))
-        if rate < share * least:
-            names = f"{looks[low]['node']} and {looks[high]['node']}"
-            found.append(f"slow link: {names} exchange {rate:.3g} GB/s, and each of them {least:.3g} with others")
-    return found[:8]
+def _slow_links(looks: Sequence[Look], pairs: Pairs) -> List[str]:
+    texts = []
+    for low, high in slow_pairs(pairs):
+        names = f"{looks[low]['node']} and {looks[high]['node']}"
+        least = min(looks[rank]["link_gb_s"] for rank in (low, high))
+        texts.append(
+            f"slow link: {names} exchange {pairs[low, high]:.3g} GB/s, and each of them {least:.3g} with others"
+        )
+    return texts
