@@ -5,8 +5,8 @@
 
 Needs root, Slurm's programs, iproute2 and control groups of version 1 (cpu). Each node is a slurmd with a network of
 its own (a bridge joins them, 2 Gbit/s each), its own mounts, and a fifth of a core, so that eight nodes on two cores do
-not measure each other. `job` runs `vet job` on all eight as a job's first step. `prolog` has prolog.sh as Slurm's Prolog, and
-counts the nodes that Slurm drains when a job starts on each. Prints Markdown.
+not measure each other. `job` runs `vet job` on all eight as a job's first step. `prolog` has prolog.sh as Slurm's
+Prolog, and counts the nodes that Slurm drains when a job starts on each. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from models import host
 from platforms.rundir import code_archive
@@ -36,6 +35,7 @@ from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_conf import NODE_NAMES, own_name
 from tests.clusters.slurm_daemons import Daemon, wait_for
 
+ROOT = Path(__file__).resolve().parents[1]
 BRIDGE = "vetbr"
 HOST = "10.77.0.254"
 CPU = Path("/sys/fs/cgroup/cpu/vet-trials")
@@ -366,7 +366,7 @@ def prologs(nodes: Nodes, folder: Path, etc: Etc) -> None:
     (etc.folder / "limits.json").unlink()
     os.mkfifo(etc.folder / "limits.json", 0o644)
     row("vet hangs")
-    with killer(etc.folder):
+    with killer():
         row("vet killed with SIGKILL")
     etc.sign()
     (etc.folder / "models.pyz").write_bytes(b"damaged")
@@ -376,9 +376,9 @@ def prologs(nodes: Nodes, folder: Path, etc: Etc) -> None:
 
 
 @contextlib.contextmanager
-def killer(folder: Path) -> Iterator[None]:
+def killer() -> Iterator[None]:
     """Kill each `vet limits` that is there, as the kernel does where memory ends."""
-    command = f"while :; do pkill -KILL -f 'models.pyz vet limits {folder}' ; sleep 0.2; done"
+    command = "while :; do pkill -KILL -f '[m]odels.pyz vet limits'; sleep 0.2; done"  # [m]: not this command itself
     process = subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL)
     try:
         yield
@@ -390,7 +390,7 @@ def killer(folder: Path) -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("form", choices=["job", "prolog"])
-    parser.add_argument("--folder", required=True, type=Path, help="new, with a short path, on a local disk")
+    parser.add_argument("--folder", required=True, type=Path, help="new, with a short path, not below /tmp or /var")
     parser.add_argument("--port", type=int, default=21000)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[])

@@ -42,7 +42,7 @@ def by_limits(path: str, environ: Mapping[str, str] = os.environ, root: str = "/
 
     root: where /proc and /sys are looked for. Returns UNFIT or 0.
     """
-    name = node.node_name(environ)
+    name = environ.get("NODE_NAME") or node.node_name(environ)  # a pod has a name of its own
     verdict = Verdict([], [])
     try:
         verdict = compared(limits_of(path, name), environ, root)
@@ -71,7 +71,7 @@ def limits_of(path: str, name: str) -> Mapping[str, Any]:
             raise PermissionError(f"others than root can write {place}: chown root {place}; chmod go-w {place}")
     with open(path, encoding="utf-8") as file:
         nodes = json.load(file)["nodes"]
-    limits = nodes.get(name, nodes.get(name.partition(".")[0]))
+    limits = next((nodes[each] for each in (name, name.partition(".")[0], "*") if each in nodes), None)
     if not isinstance(limits, dict):
         raise LookupError(f"{path} has no limits of {name}")
     return limits

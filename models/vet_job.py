@@ -1,26 +1,28 @@
 """Is each node of a job as good as its siblings? `vet job` runs once on each node, before the job's own command.
 
 Memory, cores, room and clock of the nodes, matrix products and copies of their devices, and what each pair of nodes
-exchanges, beside the median of all: nothing else says what is usual here. It always ends with 0: who is unfit stands in
-a file that the job's script reads (slurm_templates/job.sh), and with all numbers in the log, as the part `vet` of
-hpcml_node (docs/wire.md). Devices other than CPUs were not tried.
+exchanges, beside the median of all: nothing else says what is usual here. Who is unfit stands in a file that the job's
+script reads (slurm_templates/job.sh), and with all numbers in the log, as the part `vet` of hpcml_node (docs/wire.md).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import statistics
+import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from models import host, node
+from models import host, node, vet
 from models.errors import CommandError, first_line
 from models.meter import Wire
 from models.world import World, detect
 
-TOTAL_S = 45.0  # from the start to the last exchange of a pair; the script ends all after 55 s
+PAIRS_UNTIL_S = 40.0  # from the start to the last exchange of a pair
+GIVE_UP_S = 50.0
 PRODUCT_S = 1.0  # of each device
 COPY_S = 0.5
 COPY_BYTES = 256 << 20  # more than the caches hold
@@ -38,17 +40,27 @@ FIRST_LINE = 10**9  # of the wire; the job's own command numbers its lines from 
 Look = Dict[str, Any]  # what one node is and measured
 Pairs = Mapping[Tuple[int, int], float]  # GB/s of two ranks, the lower one first
 
-# Numbers of a node, or of each of its devices: words, the share of the median below which it is unfit, unit, scale.
-TRAITS: Mapping[str, Tuple[str, float, str, float]] = {
-    "main_memory_bytes": ("memory", 0.98, " GiB", 2.0**30),
-    "node_cores": ("cores", 0.999, "", 1),
-    "devices": ("devices", 0.999, "", 1),
-    "clock_cap_mhz": ("cap of the clock", 0.98, " MHz", 1),
-    "product_gflop_s": ("matrix products", 0.8, " GFLOP/s", 1),
-    "copy_gb_s": ("copies in memory", 0.7, " GB/s", 1),
-    "link_gb_s": ("the fastest of its exchanges with other nodes", 0.5, " GB/s", 1),
-    "shm_free_bytes": ("room in /dev/shm", 0.1, " GiB", 2.0**30),
-    "disk_free_bytes": ("room in its temporary folder", 0.1, " GiB", 2.0**30),
+
+class Trait(NamedTuple):
+    """A number of a node, or of each of its devices, that is about the same on all nodes of a job."""
+
+    words: str
+    share: float  # of the median; a node that has less is unfit
+    unit: str = ""
+    scale: float = 1.0  # of the unit
+    enough: float = math.inf  # more counts as much
+
+
+TRAITS: Mapping[str, Trait] = {
+    "main_memory_bytes": Trait("memory", 0.98, " GiB", 2.0**30),
+    "node_cores": Trait("cores", 0.999),
+    "devices": Trait("devices", 0.999),
+    "clock_cap_mhz": Trait("cap of the clock", 0.98, " MHz"),
+    "product_gflop_s": Trait("matrix products", 0.8, " GFLOP/s"),
+    "copy_gb_s": Trait("copies in memory", 0.7, " GB/s"),
+    "link_gb_s": Trait("its fastest exchange with another node", 0.5, " GB/s"),
+    "shm_free_bytes": Trait("room in /dev/shm", 0.1, " GiB", 2.0**30, enough=10.0),
+    "disk_free_bytes": Trait("room in its temporary folder", 0.1, " GiB", 2.0**30, enough=10.0),
 }
 
 
@@ -60,27 +72,49 @@ class Verdict(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Vet the nodes of this job. Returns 0, also where that did not work; UNFIT without --unfit, on the first rank."""
     parser = argparse.ArgumentParser(prog="vet job", description=__doc__)
     parser.add_argument("--unfit", metavar="FILE", help="where the first rank writes which nodes are unfit")
     parser.add_argument("--known", default="", metavar="NAMES", help="variables that are meant to be set, with commas")
     options = parser.parse_args(list(arguments))
     began_s = time.monotonic()
     look = facts(os.environ, options.known.split(","))
+    late = threading.Timer(GIVE_UP_S, _give_up, [look])
+    late.daemon = True
+    late.start()
     try:
-        looks, pairs = _measure(look, detect(os.environ), began_s + TOTAL_S)
+        world = detect(os.environ)
+        looks, pairs = _measure(look, world, began_s + PAIRS_UNTIL_S)
     except Exception as error:  # a job must not fail because of this
-        _write(look, "", [f"not vetted: {first_line(error)}"])
+        _not_vetted(look, first_line(error))
         return 0
+    finally:
+        late.cancel()
     verdict = judged(looks, pairs)
-    if looks[0] is not look:
-        _write(look, verdict.unfit.get(look["node"], ""), ())
+    is_first = world.rank == 0
+    _write(look, verdict.unfit.get(look["node"], ""), verdict.warnings if is_first else ())
+    if not is_first:
         return 0
-    _write(look, verdict.unfit.get(look["node"], ""), verdict.warnings)
     _tell(looks, verdict, time.monotonic() - began_s)
-    if options.unfit and verdict.unfit:
+    if not options.unfit:
+        return vet.UNFIT if verdict.unfit else 0
+    if verdict.unfit:
         with open(options.unfit, "w", encoding="utf-8") as file:
             file.write(one_word(verdict.unfit))
     return 0
+
+
+def _give_up(look: Look) -> None:
+    """End this process, which waits for another node. No exception reaches a thread that waits in a collective."""
+    from models.ranks import exit_now
+
+    _not_vetted(look, f"not all nodes have answered after {GIVE_UP_S:.0f} s")
+    exit_now(0)
+
+
+def _not_vetted(look: Look, why: str) -> None:
+    _write(look, "", [f"not vetted: {why}"])
+    print(f"vet: {look['node']} is not vetted: {why}", flush=True)
 
 
 def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], Pairs]:
@@ -285,9 +319,9 @@ def judged(looks: Sequence[Look], pairs: Pairs) -> Verdict:
     for key in TRAITS:
         for name, text in _low(looks, key):
             reasons.setdefault(name, []).append(text)
-    clocks = [look["clock_s"] for look in looks]
+    usual_s = statistics.median(look["clock_s"] for look in looks)
     for look in looks if len(looks) >= FEWEST else ():
-        ahead_s = look["clock_s"] - statistics.median(clocks)
+        ahead_s = look["clock_s"] - usual_s
         if abs(ahead_s) > CLOCK_S:
             text = f"its clock is {abs(ahead_s):.1f} s {'fast' if ahead_s > 0 else 'slow'}"
             reasons.setdefault(look["node"], []).append(text)
@@ -297,31 +331,34 @@ def judged(looks: Sequence[Look], pairs: Pairs) -> Verdict:
 
 def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:
     """Return the nodes with a value far below the median of all nodes, or of all devices, and a text."""
-    words, share, unit, scale = TRAITS[key]
+    trait = TRAITS[key]
     values: List[Tuple[str, str, float]] = []
     for look in looks:
         found = look.get(key)
-        if isinstance(found, list):
-            values += [(look["node"], f"{words} of device {number}", each) for number, each in enumerate(found)]
-        elif found is not None:
-            values.append((look["node"], words, found))
+        of_devices = found if isinstance(found, list) else [found]
+        for number, value in enumerate(of_devices):
+            if value is not None:
+                words = trait.words if len(of_devices) == 1 else f"{trait.words} of device {number}"
+                values.append((look["node"], words, min(value / trait.scale, trait.enough)))
     if len(values) < FEWEST:
         return []
     usual = statistics.median(value for _, _, value in values)
-    said = f"usual are {usual / scale:.4g}{unit}"
-    return [(name, f"{what} {low / scale:.4g}{unit}, {said}") for name, what, low in values if low < share * usual]
+    return [
+        (name, f"{words} {value:.4g}{trait.unit} (usual {usual:.4g})")
+        for name, words, value in values
+        if value < trait.share * usual
+    ]
 
 
 def _leaks(looks: Sequence[Look]) -> List[str]:
     nodes: Dict[str, List[str]] = {}
     for look in looks:
-        for variable in look.get("leaked", ()):
+        for variable in look["leaked"]:
             nodes.setdefault(variable, []).append(look["node"])
-    return [
-        f"leaked: {variable} is set on {len(names)} of {len(looks)} nodes ({', '.join(names[:4])}), and not by the "
-        "platform's file"
-        for variable, names in nodes.items()
-    ]
+    if not nodes:
+        return []
+    listed = ", ".join(f"{variable} on {len(names)} of {len(looks)} nodes" for variable, names in nodes.items())
+    return [f"leaked: {listed}; `env:` of the platform does not set that"]
 
 
 def _slow_links(looks: Sequence[Look], pairs: Pairs) -> List[str]:

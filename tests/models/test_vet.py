@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,7 +228,13 @@ def test_each_pair_meets_once_and_each_node_one_other_in_a_round(size: int) -> N
 
 
 def looks(count: int = 8) -> list[vet_job.Look]:
-    usual = {"main_memory_bytes": 256 << 30, "node_cores": 64, "shm_free_bytes": 100 << 30, "clock_s": 1000.0}
+    usual = {
+        "main_memory_bytes": 256 << 30,
+        "node_cores": 64,
+        "shm_free_bytes": 100 << 30,
+        "clock_s": 1e3,
+        "leaked": [],
+    }
     measured = {"devices": 2, "product_gflop_s": [100.0, 101.0], "copy_gb_s": [20.0, 20.5], "link_gb_s": 1.2}
     return [{"node": f"n{number}", **usual, **measured} for number in range(count)]
 
@@ -235,12 +242,12 @@ def looks(count: int = 8) -> list[vet_job.Look]:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"main_memory_bytes": 128 << 30}, "memory 128 GiB, usual are 256 GiB"),
-        ({"product_gflop_s": [100.0, 60.0]}, "matrix products of device 1 60 GFLOP/s, usual are 100 GFLOP/s"),
-        ({"link_gb_s": 0.1}, "the fastest of its exchanges with other nodes 0.1 GB/s, usual are 1.2 GB/s"),
-        ({"shm_free_bytes": 1 << 20}, "room in /dev/shm 0.0009766 GiB, usual are 100 GiB"),
+        ({"main_memory_bytes": 128 << 30}, "memory 128 GiB (usual 256)"),
+        ({"product_gflop_s": [100.0, 60.0]}, "matrix products of device 1 60 GFLOP/s (usual 100)"),
+        ({"link_gb_s": 0.1}, "its fastest exchange with another node 0.1 GB/s (usual 1.2)"),
+        ({"shm_free_bytes": 1 << 20}, "room in /dev/shm 0.0009766 GiB (usual 10)"),
         ({"clock_s": 1003.5}, "its clock is 3.5 s fast"),
-        ({"devices": 1, "product_gflop_s": [100.0], "copy_gb_s": [20.0]}, "devices 1, usual are 2"),
+        ({"devices": 1, "product_gflop_s": [100.0], "copy_gb_s": [20.0]}, "devices 1 (usual 2)"),
     ],
 )
 def test_a_node_far_below_its_siblings_is_unfit(changes: dict[str, Any], why: str) -> None:
@@ -274,8 +281,7 @@ def test_variables_that_leaked_are_named_once() -> None:
     for look in of_job[:6]:
         look["leaked"] = ["CUDA_LAUNCH_BLOCKING=1"]
     (text,) = vet_job.judged(of_job, {}).warnings
-    where = "6 of 8 nodes (n0, n1, n2, n3)"
-    assert text == f"leaked: CUDA_LAUNCH_BLOCKING=1 is set on {where}, and not by the platform's file"
+    assert text == "leaked: CUDA_LAUNCH_BLOCKING=1 on 6 of 8 nodes; `env:` of the platform does not set that"
 
 
 def test_reasons_are_one_word_for_the_shell() -> None:
@@ -313,5 +319,28 @@ def test_a_job_goes_on_where_nothing_could_be_measured(monkeypatch: pytest.Monke
     monkeypatch.setattr(vet_job, "device_rates", breaks)
     monkeypatch.setattr(vet_job, "detect", lambda environ: vet_job.World())
     assert vet.main(["job"]) == 0
-    value = json.loads(capfd.readouterr().out.partition(" ")[2])["value"]
-    assert value["facts"]["warnings"] == ["not vetted: No module named 'torch'"]
+    wire, said = capfd.readouterr().out.splitlines()
+    assert json.loads(wire.partition(" ")[2])["value"]["facts"]["warnings"] == ["not vetted: No module named 'torch'"]
+    assert said.endswith(" is not vetted: No module named 'torch'")
+
+
+def test_by_hand_the_exit_code_says_whether_all_are_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    of_job = looks()
+    monkeypatch.setattr(vet_job, "_measure", lambda look, world, deadline_s: (of_job, {}))
+    monkeypatch.setattr(vet_job, "detect", lambda environ: vet_job.World())
+    assert vet.main(["job"]) == 0
+    of_job[3]["main_memory_bytes"] = 128 << 30
+    assert vet.main(["job"]) == vet.UNFIT
+    assert vet.main(["job", f"--unfit={tmp_path / 'unfit'}"]) == 0  # job.sh reads the file
+    assert (tmp_path / "unfit").read_text() == "n3:memory_128_GiB_(usual_256)"
+
+
+@pytest.mark.slow
+def test_who_waits_for_another_node_gives_up(tmp_path: Path) -> None:
+    """Two ranks, of which one never comes."""
+    program = "from models import vet_job; vet_job.GIVE_UP_S = 1.0; raise SystemExit(vet_job.main([]))"
+    world = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=world, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "not vetted: not all nodes have answered after 1 s" in done.stdout) == (0, True), done

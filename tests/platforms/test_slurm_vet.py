@@ -23,7 +23,7 @@ from tests.platforms.test_slurm import ALONE, SPEC, account, checked, cluster, p
 
 VET = {"slurm": {"vet": True}}
 OWN = replace(ALONE, node_facts=Path("models-0123.pyz"))
-REFUSED = "unfit:cn2:matrix_products_55_GFLOP/s,_usual_are_110_GFLOP/s;cn3:memory_128_GiB"
+REFUSED = "unfit:cn_2:matrix_products_55_GFLOP/s_(usual_110),_memory_8_GiB;cn3:memory_128_GiB"
 
 
 def step(spec: JobSpec, **keys: Any) -> list[str]:
@@ -107,11 +107,11 @@ def vetted() -> Status:
 def test_a_job_on_an_unfit_node_is_an_error_with_its_drain_lines() -> None:
     status = vetted()
     assert (status.state, status.state.outcome, status.exit_code) == (State.NODE_LOST, Outcome.ERROR, 78)
-    assert status.failed_nodes == ("cn2", "cn3")
+    assert status.failed_nodes == ("cn_2", "cn3")
     said, drains = status.reason.split(". To take it out of service, an administrator types: ")
-    assert said == "unfit: cn2: matrix products 55 GFLOP/s, usual are 110 GFLOP/s; cn3: memory 128 GiB"
+    assert said == "unfit: cn_2: matrix products 55 GFLOP/s (usual 110), memory 8 GiB; cn3: memory 128 GiB"
     assert drains.split("; ") == [
-        "scontrol update nodename=cn2 state=drain reason='unfit: matrix products 55 GFLOP/s, usual are 110 GFLOP/s'",
+        "scontrol update nodename=cn_2 state=drain reason='unfit: matrix products 55 GFLOP/s (usual 110)'",
         "scontrol update nodename=cn3 state=drain reason='unfit: memory 128 GiB'",
     ]
 
@@ -120,8 +120,8 @@ def test_it_begins_again_elsewhere_and_the_next_job_says_why() -> None:
     job: Any = SimpleNamespace(attempt=FIRST, platform=cluster(retries=1), spec=SPEC)
     attempt = next_attempt(job, vetted())
     assert attempt is not None
-    assert attempt.avoid == ("cn2", "cn3")
-    assert attempt.earlier[0].startswith("attempt 1 ended as node lost on cn2, cn3, unfit: cn2: matrix products 55")
+    assert attempt.avoid == ("cn_2", "cn3")
+    assert attempt.earlier[0].startswith("attempt 1 ended as node lost on cn_2, cn3, unfit: cn_2: matrix products 55")
 
 
 def test_what_is_wrong_without_a_culprit_is_a_warning_of_the_run() -> None:

@@ -304,14 +304,12 @@ def _refusal(ended: _Ended) -> _End | None:
 
 def _unfit(exit_file: ExitFile) -> _End:
     """Nodes were vetted before the ranks (models/vet_job.py), and are unfit. The file has them as `n07:why;n09:why`."""
-    why = {}
-    for each in exit_file.refused.removeprefix(VETTED).split(";"):
-        node, _, reason = each.partition(":")
-        why[node] = reason.replace("_", " ")
-    said = "; ".join(f"{node}: {reason}" for node, reason in why.items())
-    drains = "; ".join(drain_command(node, f"unfit: {reason}") for node, reason in why.items())
+    found = (each.partition(":") for each in exit_file.refused.removeprefix(VETTED).split(";"))
+    nodes = {node: why.replace("_", " ") for node, _, why in found}
+    said = "; ".join(f"{node}: {why}" for node, why in nodes.items())
+    drains = "; ".join(drain_command(node, f"unfit: {why.split(', ')[0]}") for node, why in nodes.items())
     reason = f"{UNFIT}{said}. To take it out of service, an administrator types: {drains}"
-    return _End(State.NODE_LOST, reason, exit_file.exit_code, failed_nodes=tuple(why))
+    return _End(State.NODE_LOST, reason, exit_file.exit_code, failed_nodes=tuple(nodes))
 
 
 def _launch_failed(ended: _Ended) -> _End | None:
