@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import getpass
 import json
 import os
 import re
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -267,11 +268,11 @@ def vet_jobs(nodes: Nodes, folder: Path, archive: Path, repeat: int, only: list[
 # --- the prolog -------------------------------------------------------------------------------------------------------
 
 
-def drained(nodes: Nodes) -> list[str]:
+def drained(nodes: Cluster, names: Sequence[str] = NODE_NAMES) -> list[str]:
     """Start a job on each node, wait until all have run or cannot, and return the nodes that Slurm has drained."""
     before = nodes.ask("sinfo", "-h", "-N", "-o", "%N %T")
     assert "drain" not in before, before
-    for node in NODE_NAMES:
+    for node in names:
         nodes.ask("sbatch", "-w", node, "-o/dev/null", "--wrap=true")
 
     def over_now() -> bool:
@@ -282,8 +283,8 @@ def drained(nodes: Nodes) -> list[str]:
     time.sleep(3)  # until Slurm has begun with the first
     wait_for("the jobs have ended", over_now, step_s=0.3)
     rows = [line.split() for line in nodes.ask("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
-    found = [name for name, state in rows if state.startswith(("drain", "drng", "down"))]
-    nodes.run("scancel", "-u", "root")
+    found = sorted({name for name, state in rows if state.startswith(("drain", "drng", "down"))})
+    nodes.run("scancel", "-u", getpass.getuser())
     if found:
         nodes.ask("scontrol", "update", f"NodeName={','.join(found)}", "State=RESUME")
     nodes.wait_idle()
