@@ -14,6 +14,7 @@ EXTERNAL: Mapping[str, str] = {
     "git": "works on a reader's own repository",
     "ssh": "needs a login node",
     "kubectl": "needs a cluster",
+    "srun": "needs a Slurm",
     "kind": "starts a cluster",
     "cd": "goes to a reader's folder",
     "mkdir": "makes a reader's folders",
