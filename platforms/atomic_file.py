@@ -7,9 +7,12 @@ The content goes into a draft beside the file, and the draft is then renamed. Co
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the system names no file then
 
 
 def write_text(path: Path, text: str, *, sync: bool = False) -> None:
@@ -41,7 +44,7 @@ def write_bytes(path: Path, content: bytes | Iterable[bytes], *, sync: bool = Fa
     except BaseException as error:
         with contextlib.suppress(OSError):
             draft.unlink()
-        if isinstance(error, OSError) and str(error.filename) == str(draft):
+        if isinstance(error, OSError) and (str(error.filename) == str(draft) or error.errno in FULL):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 

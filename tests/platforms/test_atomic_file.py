@@ -19,6 +19,14 @@ def test_a_failure_names_the_file_that_was_asked_for_and_leaves_no_draft(tmp_pat
     assert [found.name for found in tmp_path.iterdir()] == ["folder"]
 
 
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    """The system names no file then."""
+    path = tmp_path / "table.csv"
+    with pytest.raises(OSError) as failure, Path("/dev/full").open("wb", buffering=0) as full:
+        atomic_file.write_bytes(path, (bytes(full.write(b"a")) for _ in range(1)))
+    assert str(failure.value) == f"[Errno 28] No space left on device: '{path}'"
+
+
 def test_a_failure_of_the_content_keeps_its_own_name_and_the_old_file(tmp_path):
     path = tmp_path / "bundle.zip"
     path.write_bytes(b"old")
