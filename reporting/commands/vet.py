@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from platforms import atomic_file, checkout
-from platforms.job import BenchError, RefusedError
+from platforms.job import RefusedError
 from platforms.printable import printable
 from platforms.results.gates import part
 from platforms.rundir import code_archive
@@ -35,7 +35,8 @@ def main(options: argparse.Namespace) -> int:
             f"{site.history}: no run of {options.platform} says what its nodes are; `pytest --each-node=stale` visits "
             "all of them"
         )
-    work_dir = _work_dir(options.platform, site)
+    platform = checkout.load(site.folder)[1].get(options.platform)  # None: it is in the history alone
+    work_dir = None if platform is None or platform.missing else platform.work_dir
     limits = {node: limits_of(looks[node], work_dir) for node in sorted(looks)}
     for line in told(limits):
         print(printable(line))
@@ -48,10 +49,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _looks(platform: str, site: OpenedSite, problems: list[str]) -> dict[str, list[Facts]]:
-    """The facts of each node in its last runs."""
+    """The facts of each node in its last runs. Which of several pods was on which node is not known."""
     looks: dict[str, list[Facts]] = {}
     for envelope in reversed(site.read(problems=problems)):
-        is_known = envelope.nodes and all(len(looks.get(node, ())) >= LOOKS for node in envelope.nodes)
+        is_known = all(len(looks.get(node, ())) >= LOOKS for node in envelope.nodes)
         if envelope.platform != platform or envelope.run is None or is_known:
             continue
         try:
@@ -59,18 +60,12 @@ def _looks(platform: str, site: OpenedSite, problems: list[str]) -> dict[str, li
         except RefusedError as error:
             problems.append(str(error))
             continue
-        for node in facts:
-            if part(facts, node).get("host") and len(looks.setdefault(node, [])) < LOOKS:
+        if envelope.sane and len(facts) == len(envelope.nodes) == 1:  # in a pod they have the pod's name
+            facts = dict(zip(envelope.nodes, facts.values(), strict=True))
+        for node in envelope.nodes:
+            if part(part(facts, node), "host") and len(looks.setdefault(node, [])) < LOOKS:
                 looks[node].append(part(facts, node))
     return looks
-
-
-def _work_dir(name: str, site: OpenedSite) -> str | None:
-    try:
-        work_dir = checkout.find(name, checkout.load(site.folder)[1]).work_dir
-    except BenchError:
-        return None  # a platform of the history alone
-    return None if work_dir is None else str(work_dir)
 
 
 def _write(folder: Path, limits: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,39 +24,33 @@ def limits_of(looks: Sequence[Facts], work_dir: str | None) -> Limits:
         looks: at this node.
         work_dir: the folder whose file system must be mounted there; None if none is known.
     """
-    limits: Limits = {}
-    for name, value in _numbers(looks):
-        limits[name] = max(value, float(limits.get(name, 0)))
+    numbers: dict[str, float] = {}
+    for name, value in itertools.chain.from_iterable(map(_numbers, looks)):
+        if value:
+            numbers[name] = max(int(value) if value == int(value) else value, numbers.get(name, 0))
+    limits: Limits = {**numbers}
     kinds = {part(look, "storage").get("work") for look in looks} - {None, "overlay"}  # overlay: a container's own
     if work_dir is not None and len(kinds) == 1:
         limits[f"file system of {work_dir}"] = str(kinds.pop())
     return limits
 
 
-def _numbers(looks: Sequence[Facts]) -> Iterator[tuple[str, float]]:
-    for look in looks:
-        host = part(look, "host")
-        memory = number(host.get("main_memory_bytes")) or number(host.get("memory_bytes"))
-        if memory:
-            yield "memory GiB", round(memory / 2**30, 3)
-        cores = number(host.get("node_cores"))
-        if cores:
-            yield "cores", cores
-        devices = {device.get("pci_bus_id") for device in part(look, "devices").get("list") or ()}
-        if devices - {None}:
-            yield "devices", float(len(devices))
-        for card in part(look, "network").get("list") or ():
-            rate = number(card.get("rate_gbit_s"))
-            if rate and card.get("state") in UP:
-                yield f"link {card.get('name')} Gbit/s", rate
+def _numbers(look: Facts) -> Iterator[tuple[str, float | None]]:
+    host = part(look, "host")
+    memory = number(host.get("main_memory_bytes")) or number(host.get("memory_bytes")) or 0
+    yield "memory GiB", round(memory / 2**30, 3)
+    yield "cores", number(host.get("node_cores"))
+    yield "devices", len({device.get("pci_bus_id") for device in part(look, "devices").get("list") or ()} - {None})
+    for card in part(look, "network").get("list") or ():
+        if card.get("state") in UP:
+            yield f"link {card.get('name')} Gbit/s", number(card.get("rate_gbit_s"))
 
 
 def told(limits: Mapping[str, Limits]) -> list[str]:
     """The nodes with equal limits in a line each, the most first; then what to do where some differ."""
     groups: dict[str, list[str]] = {}
     for node, of_node in limits.items():
-        values = {name: value if isinstance(value, str) else f"{value:.6g}" for name, value in of_node.items()}
-        groups.setdefault(", ".join(f"{name} {value}" for name, value in values.items()), []).append(node)
+        groups.setdefault(", ".join(f"{name} {value}" for name, value in of_node.items()), []).append(node)
     largest_first = sorted(groups.items(), key=lambda group: -len(group[1]))
     lines = [f"{counted(len(nodes), 'node')}: {text} ({listed(nodes, NODES_SHOWN)})" for text, nodes in largest_first]
     if len(groups) > 1:

@@ -91,6 +91,31 @@ def test_a_history_without_facts_says_how_to_get_them(tmp_path: Path, capsys: Ca
     assert "no run of eidf_a100 says what its nodes are; `pytest --each-node=stale`" in capsys.readouterr().err
 
 
+def test_the_facts_of_a_pod_are_its_nodes(tmp_path: Path, capsys: Capture) -> None:
+    """In a pod they have the pod's name. Which of two pods was on which node is not known."""
+    writer = HistoryWriter(tmp_path / "history")
+    writer.write(visit(0, "n01", 100.0), {"node_facts": {"vet-x7c6j": look()}})
+    writer.write(visit(1, "n02,n03", 100.0), {"node_facts": {"vet-0": look(), "vet-1": look()}})
+    writer.write(visit(2, "n04", 100.0), {"node_facts": {"vet-0": look(), "vet-1": look()}})
+    begun_again = visit(3, "n05", 100.0, sane=False)  # and failed before n05 said what it is
+    writer.write(begun_again, {"node_facts": {"n06": look()}})
+    assert vet(tmp_path) == 0
+    assert capsys.readouterr().out.endswith("(n01)\n")
+
+
+def test_a_value_that_the_site_lacks_is_no_folder(tmp_path: Path, capsys: Capture) -> None:
+    """As for the history of another centre: the platform's file has `work_dir: ${site.cirrus_work_dir}`."""
+    writer = HistoryWriter(tmp_path / "history")
+    writer.write(visit(0, "n01", 100.0, platform="cirrus_ex"), {"node_facts": {"n01": look()}})
+    assert main(["vet", "cirrus_ex", f"--site={tmp_path}"]) == 0
+    assert "file system" not in capsys.readouterr().out
+
+
+def test_whole_numbers_are_signed_as_people_write_them(site: Path, tmp_path: Path) -> None:
+    assert vet(site, f"--sign={tmp_path / 'limits'}") == 0
+    assert '"cores": 64,\n' in (tmp_path / "limits" / "limits.json").read_text()
+
+
 def test_the_prolog_that_was_signed_runs(site: Path, tmp_path: Path, capsys: Capture) -> None:
     """With the archive, the limits and the script as they are written; n01 has half of the memory that is asked."""
     folder = tmp_path / "limits"
