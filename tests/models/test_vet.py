@@ -75,6 +75,14 @@ def test_a_name_with_a_domain_is_the_same_node(limits: Path, root: Path, capfd: 
     assert (code, said) == (0, "n07.example.org is as signed\n")
 
 
+def test_a_pod_has_the_limits_of_its_node_and_else_those_of_every_other(
+    limits: Path, root: Path, capfd: Capture
+) -> None:
+    limits.write_text('{"nodes": {"n08": {"cores": 4}, "*": {"cores": 8}}}')
+    assert verdict(limits, root, capfd, NODE_NAME="n08") == (0, "n08 is as signed\n")
+    assert verdict(limits, root, capfd) == (vet.UNFIT, "n07 is unfit: cores 4, signed 8\n")
+
+
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
