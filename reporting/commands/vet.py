@@ -30,6 +30,7 @@ def main(options: argparse.Namespace) -> int:
     answering.refuse_unknown_platform(site, options.platform)
     problems: list[str] = []
     looks = _looks(options.platform, site, problems)
+    answering.warn(problems)
     if not looks:
         raise RefusedError(
             f"{site.history}: no run of {options.platform} says what its nodes are; `pytest --each-node=stale` visits "
@@ -44,7 +45,6 @@ def main(options: argparse.Namespace) -> int:
         signed = {"by": answering.login_name(), "at": answering.now().isoformat(), "platform": options.platform}
         _write(Path(options.sign), {"schema": 1, "signed": signed, "nodes": limits})
         print(f"Written: {options.sign}. An administrator reads and installs it (docs/vetting.md).")
-    answering.warn(problems)
     return 0
 
 

@@ -91,6 +91,16 @@ def test_a_history_without_facts_says_how_to_get_them(tmp_path: Path, capsys: Ca
     assert "no run of eidf_a100 says what its nodes are; `pytest --each-node=stale`" in capsys.readouterr().err
 
 
+def test_facts_that_cannot_be_read_are_told(site: Path, capsys: Capture) -> None:
+    for path in (site / "history").rglob("*.runs.jsonl"):
+        path.unlink()
+    assert vet(site) == 2
+    *warnings, error = capsys.readouterr().err.splitlines()
+    assert warnings
+    assert all(line.startswith("warning: ") for line in warnings), warnings
+    assert error.startswith("error: ")
+
+
 def test_the_facts_of_a_pod_are_its_nodes(tmp_path: Path, capsys: Capture) -> None:
     """In a pod they have the pod's name. Which of two pods was on which node is not known."""
     writer = HistoryWriter(tmp_path / "history")
