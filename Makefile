@@ -1,3 +1,4 @@
+# make demo    what the suite is for, in ten seconds: no training, no GPU, no cluster
 # make bench   train the benchmarks on this machine and show how fast it is
 #              (make bench BENCHMARKS=cosmoflow SIZE=smoke: only that one, in seconds)
 # make test    the suite's own tests (no cluster needed; WORKERS=2 runs fewer of them at a time)
@@ -32,9 +33,12 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS = $(RUN) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(HANGS) --durations=25 \
   --durations-min=1 --junitxml=build/$@.xml
 
-.PHONY: bench test quick test-nightly lint check-host check-torch data clean help
+.PHONY: demo bench test quick test-nightly lint check-host check-torch data clean help
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+demo: $(VENV)/demo.stamp
+	@$(RUN) -m tests.reporting.demo $(ARGS)
 
 bench: check-host $(VENV)/bench.stamp data
 	$(RUN) -m pytest $(BENCHMARKS:%=test_%.py) -m local --size $(SIZE) --benchmark-autosave --junitxml=runs/junit.xml $(ARGS)
@@ -64,8 +68,15 @@ $(VENV)/bin/python:
 	  { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1) and Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 2; }
 	$(PYTHON) -m venv $(if $(SYSTEM_TORCH),--system-site-packages) $(VENV)
 
+$(VENV)/demo.stamp: setup.cfg environments/constraints.txt | $(VENV)/bin/python
+	@echo "installing the suite into $(VENV), without torch (once; half a minute)"
+	$(PIP) --editable .
+	@touch $@
+
+# `make demo` may have made the environment, which then does not see the system's torch.
 $(VENV)/bench.stamp: setup.cfg environments/constraints.txt | check-torch $(VENV)/bin/python
 	@echo "installing what the benchmarks need into $(VENV) (once; a few minutes)"
+	$(if $(SYSTEM_TORCH),$(PYTHON) -m venv --system-site-packages $(VENV))
 	$(PIP) --editable '.[$(EXTRA)]'
 	@touch $@
 

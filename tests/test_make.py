@@ -59,7 +59,26 @@ def test_an_allocation_and_force_and_other_machines_pass(tmp_path):
     assert make(tmp_path, "check-host", "FORCE=1", command="sbatch").returncode == 0
 
 
-def test_help_lists_the_two_commands(tmp_path):
+def test_help_lists_the_commands(tmp_path):
     shown = make(tmp_path, "help").stdout
+    assert "make demo" in shown
     assert "make bench" in shown
     assert "make test" in shown
+
+
+def test_the_demo_installs_the_suite_alone_and_runs_on_a_login_node(tmp_path):
+    planned = make(tmp_path, "-n", "demo", "VENV=an-environment-that-is-not-there", command="sbatch").stdout
+    assert "-m tests.reporting.demo" in planned
+    assert "--editable .\n" in planned
+    assert "[local" not in planned
+    assert "login node" not in planned
+
+
+def test_an_environment_of_the_demo_sees_the_torch_of_the_system_later(tmp_path):
+    there = tmp_path / "environment"
+    (there / "bin").mkdir(parents=True)
+    (there / "bin" / "python").touch()
+    words = ("-n", "bench", "SYSTEM_TORCH=1", "FORCE=1", f"VENV={there}")
+    planned = make(tmp_path, *words).stdout
+    assert f"-m venv --system-site-packages {there}" in planned
+    assert "-m venv" not in make(tmp_path, *(word for word in words if "TORCH" not in word)).stdout

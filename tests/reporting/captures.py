@@ -6,6 +6,7 @@
   Chromium: on a telephone, on a desk, on a wall, on paper, light and dark, and one test with its trend.
 - `judge.txt`, `trend.txt` and `month.txt` are what these commands print of that year.
 - `session.txt` is a real session of pytest: a job on this machine that has become 9 % slower than its last 26 nights.
+- `demo.txt` is what `make demo` prints (tests/reporting/demo.py), and page-demo.png the page that it writes.
 
 `tests/reporting/test_captures.py` makes the texts anew and compares them.
 """
@@ -40,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 TEXTS = ROOT / "docs" / "captures"
 LAST = datetime.date(2026, 11, 22)
+DEMO_SITE = "demo"
 COLOURS = 256
 APART = (4, 6, 8, 11, 15, 20)  # how far two colours of a palette are from each other at least: the first that fits
 LARGEST_BYTES = 150_000
@@ -62,6 +64,7 @@ def main() -> int:
             (TEXTS / file).write_text(text, encoding="utf-8")
             print((TEXTS / file).relative_to(ROOT))
         if not options.texts_only:
+            take_demo_picture(folder / DEMO_SITE / "report.html")
             make_year(folder / "year", LAST, processes=os.cpu_count() or 1)
             take_pictures(folder / "year", folder / "page.html")
     return 0
@@ -75,7 +78,7 @@ def texts(folder: Path) -> dict[str, str]:
     two_platforms = folder / "two"
     make_year(two_platforms, LAST, platforms=2)  # the others would not change these texts
     found = {file: command_text(two_platforms, words) for file, words in COMMANDS.items()}
-    return {**found, "session.txt": session_text(folder / "session")}
+    return {**found, "session.txt": session_text(folder / "session"), "demo.txt": demo_text(folder / DEMO_SITE)}
 
 
 def command_text(year: Path, words: Sequence[str]) -> str:
@@ -101,6 +104,20 @@ def session_text(folder: Path) -> str:
     shutil.rmtree(history)
     HistoryWriter(history).write_all([_nights_ago(first, ago) for ago in range(26, 0, -1)])
     return f"$ {' '.join(TYPED)}\n{_tidy(_pytest(folder, SLOWER='1.09'), folder)}"
+
+
+def demo_text(folder: Path) -> str:
+    """What `make demo` prints in a terminal of 100 columns. `folder` is made, with the page in it."""
+    command = [sys.executable, "-m", "tests.reporting.demo", str(folder)]
+    environment = {**_environment(), "COLUMNS": "100"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stdout}")
+    text = re.sub(r"^    \. .*/bin/activate\n", "    . .venv/bin/activate\n", done.stdout, flags=re.MULTILINE)
+    shown = [line.rstrip() for line in text.splitlines() if "sinfo cannot be asked" not in line]  # where it is not
+    return "\n".join(["$ make demo", *shown, ""]).replace(str(folder), "/tmp/hpc-ml-bench-demo")
 
 
 TYPED = ("pytest", "--platform", "local")
@@ -163,7 +180,9 @@ def stable(text: str) -> str:
     text = re.sub(r"[\d.]+(e-\d+)?( ms| s|s\b)", "SECONDS", text)
     text = re.sub(r"\((recorded: )?commit, [^)]*\)", "(FACTS)", text)
     text = re.sub(r"[\d.]+e-\d\d|0\.000\d+", "SMALL", text)  # device-hours of jobs of seconds
-    return re.sub(r"[ =─-]+", " ", text)
+    text = re.sub(r"\b\d\d-\d\d\b", "DATE", text)  # of the lines of a trend
+    text = re.sub(r"(?<=DATE-ack-)[0-9a-f]+", "HASH", text)
+    return re.sub(r"[ =─▁▂▃▄▅▆▇█-]+", " ", text)  # a trend ends in the present night, which may be empty yet
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
@@ -202,6 +221,7 @@ PICTURES = (
     Picture("page-test", (1100, 1000), test=SLOWER),
     Picture("page-month", (1280, 900), month="2026-11"),
 )
+DEMO = Picture("page-demo", (1280, 800))
 
 
 def take_pictures(year: Path, page: Path) -> None:
@@ -223,6 +243,12 @@ def take_pictures(year: Path, page: Path) -> None:
                     test.evaluate("details => { details.open = true; details.scrollIntoView() }")
                 png = shown.locator("#month").screenshot() if picture.month else shown.screenshot()
             write_small(png, IMAGES / f"{picture.name}.png", picture.shrink)
+
+
+def take_demo_picture(page: Path) -> None:
+    """The page of `make demo`, with its incidents first."""
+    with browser.chromium() as chromium, browser.opened(chromium, page, *DEMO.size) as shown:
+        write_small(shown.screenshot(), IMAGES / f"{DEMO.name}.png", DEMO.shrink)
 
 
 def write_small(png: bytes, path: Path, shrink: int) -> None:

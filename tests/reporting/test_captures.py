@@ -8,13 +8,13 @@ import pytest
 
 from tests.reporting import captures
 
-MADE_BY = ("tests/reporting/captures.py", "tests/reporting/report_year.py", "tests/reporting/planted.py")
+MADE_BY = tuple(f"tests/reporting/{name}.py" for name in ("captures", "demo", "report_year", "planted"))
 RENEW = "python -m tests.reporting.captures --texts-only renews them"
 
 
 def test_every_capture_is_made_by_the_script() -> None:
-    assert {path.name for path in captures.TEXTS.iterdir()} == {*captures.COMMANDS, "session.txt"}
-    names = sorted(f"{picture.name}.png" for picture in captures.PICTURES)
+    assert {path.name for path in captures.TEXTS.iterdir()} == {*captures.COMMANDS, "session.txt", "demo.txt"}
+    names = sorted(f"{picture.name}.png" for picture in (*captures.PICTURES, captures.DEMO))
     assert [name for name in names if not (captures.IMAGES / name).is_file()] == []
 
 
@@ -25,7 +25,8 @@ def test_what_commands_and_a_session_print_is_what_the_captures_show(tmp_path: P
     shown = {path.name: path.read_text(encoding="utf-8") for path in captures.TEXTS.iterdir()}
     for file in captures.COMMANDS:
         assert made[file] == shown[file], RENEW
-    assert captures.stable(made["session.txt"]) == captures.stable(shown["session.txt"]), RENEW
+    for file in ("session.txt", "demo.txt"):
+        assert captures.stable(made[file]) == captures.stable(shown[file]), RENEW
 
 
 def test_the_page_on_reports_shows_lines_of_its_capture() -> None:
