@@ -59,6 +59,7 @@ NOT_RUN: Mapping[str, str] = {
 NAMES: Mapping[str, str] = {
     "mine": "the platform that a reader makes",
     "cluster": "a Slurm of the examples",
+    "nightly": "the tests of catalogue/ for every night",
 }
 """Marks of the examples that no platform of the suite has, with what they stand for."""
 

@@ -38,12 +38,14 @@ layouts: {default: [1x4]}
 slurm: {partition: hpc-ml-bench-demo}
 """
 PURPOSE = """\
-hpc-ml-bench trains real networks on your machines every night. In the morning it says what has become slower,
-since when, in which part of a step, on which node, and what changed at that time. You answer, and it goes on."""
+hpc-ml-bench trains real networks on your machines every night. In the morning
+it says what has become slower, since when, in which part of a step, on which
+node, and what changed at that time. You answer, and it goes on."""
 WHAT_THIS_IS = """\
-Below are three machines of a simulated centre, with {jobs:,} jobs in {nights} nights, until last night. How times vary
-was recorded on a real machine; what happened to the machines is made up. Each answer is computed now, by the command
-above it. To type the commands yourself:
+Below are three machines of a simulated centre, with {jobs:,} jobs in {nights} nights,
+until last night. How times vary was recorded on a real machine; what happened
+to the machines is made up. Each answer is computed now, by the command above
+it. To type the commands yourself:
 """
 IN_THE_END = """\
 {purpose}
@@ -68,17 +70,16 @@ def steps(folder: Path, today: datetime.date) -> list[Step]:
     ticket = ("--ticket", "https://gitlab.example.org/hpc/tickets/318", "--until", str(today + 14 * DAY))
     return [
         Step("Is anything slower than it was?", ["trend"]),
-        Step("One red test. By how much, since when, where in a step, what else was new, and what can I answer?",
+        Step("One red test: by how much, since when, where, why, and what can I answer?",
              ["judge", *red]),
-        Step("It waits for its data since they have moved. A ticket is open, so I say so:",
+        Step("Its data have moved, and it waits for them. A ticket is open; I say so:",
              ["ack", "deepcam[isambard_ai-1x4gpu-tuned]", *ticket]),
-        Step("The same question again: it is known until that day. Once it is clearly worse than now, it is red again.",
+        Step("The same question again. Known until that day; red again if it gets worse:",
              ["judge", *red]),
-        Step("On another machine all six tests are slower. What was new in the first slow night?",
+        Step("Another machine, six slow tests. What was new in the first slow night?",
              ["show", "eidf_a100", "resnet50", "tuned", "--runs", "14"]),
-        Step("On the third one test is slower. Is it the machine, or a node? (Only nodes with runs are known.)",
-             ["nodes", NODES_OF]),
-        Step("All of this as a page:", ["html", "-o", str(folder / "report.html")]),
+        Step("The third machine: is it the machine, or one node of it?", ["nodes", NODES_OF]),
+        Step("All of it as a page:", ["html", "-o", str(folder / "report.html")]),
     ]  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def main() -> int:
     options = parser.parse_args()
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="hpc-ml-bench-demo-"))).absolute()
     today = datetime.date.today()
-    print(f"{PURPOSE}\n", flush=True)
+    print(f"{PURPOSE}\n\n(The nights are being made: some seconds.)\n", flush=True)
     jobs = _make_centre(folder, today)
     print(WHAT_THIS_IS.format(jobs=jobs, nights=FEWEST_NIGHTS))
     for line in _before_typing(folder):
