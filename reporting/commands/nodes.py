@@ -51,7 +51,9 @@ def main(options: argparse.Namespace) -> int:
     problems: list[str] = []
     envelopes = until_tonight(_envelopes(options.platform, site, problems), options, site)
     runs = _runs(options.platform, site, envelopes)
-    records = records_of(runs, asked or _nodes_of_scheduler(options.platform, site, problems))
+    # A scheduler knows the nodes of today.
+    today = () if asked or options.tonight else _nodes_of_scheduler(options.platform, site, problems)
+    records = records_of(runs, asked or today)
     fleet = list(records.values())
     shown = [records[name] for name in asked] if asked else fleet
     found = JobAnswer(answer(shown), (), any(record.standing is Standing.SLOW for record in shown))

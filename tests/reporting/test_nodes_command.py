@@ -131,6 +131,14 @@ def test_the_nodes_of_an_earlier_night(site: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.usefixtures("asked_scheduler")
+def test_of_an_earlier_night_the_scheduler_is_not_asked(site: Path, capsys: Capture) -> None:
+    nodes(site, "--tonight=2026-10-02")
+    said = capsys.readouterr()
+    assert "n13" not in said.out, "the scheduler knows the nodes of today"
+    assert said.err == ""
+
+
+@pytest.mark.usefixtures("asked_scheduler")
 def test_a_users_job_is_looked_up(site: Path, capsys: Capture) -> None:
     assert nodes(site, "--job=4711") == 1
     first, second = (minute(visit(night, "n07", 1.0, hour=22.1).time_s) for night in (0, 1))
