@@ -64,9 +64,10 @@ lint: $(VENV)/test.stamp
 	$(VENV)/bin/hadolint environments/*/*Dockerfile
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1) and Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 2; }
-	$(PYTHON) -m venv $(if $(SYSTEM_TORCH),--system-site-packages) $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "make: $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not here), and Python 3.11 or newer is needed:"; \
+	  echo "    make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(if $(SYSTEM_TORCH),--system-site-packages) $(VENV) || { rm -f $@; exit 2; }
 
 $(VENV)/demo.stamp: setup.cfg environments/constraints.txt | $(VENV)/bin/python
 	@echo "installing the suite into $(VENV), without torch (once; half a minute)"

@@ -19,7 +19,7 @@ def make(tmp_path: Path, *words: str, command: str | None = None, **environ: str
     require("make", install="apt-get install make")
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
-    for tool in ("sh", "echo", "make", "sed", "test"):
+    for tool in ("sh", "echo", "make", "sed", "test", "rm", "mkdir"):
         if (found := shutil.which(tool)) and not (tools / tool).exists():
             (tools / tool).symlink_to(found)
     if command:
@@ -72,6 +72,34 @@ def test_the_demo_installs_the_suite_alone_and_runs_on_a_login_node(tmp_path):
     assert "--editable .\n" in planned
     assert "[local" not in planned
     assert "login node" not in planned
+
+
+def python_of(tmp_path: Path, text: str) -> str:
+    """A stand-in for PYTHON."""
+    path = tmp_path / "python3.7"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return f"PYTHON={path}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("test $1 = -c && exit 1; echo Python 3.7.1", "is Python 3.7.1,"), (None, "is not here,")]
+)
+def test_a_python_that_is_too_old_or_not_there_is_said(tmp_path, text, said):
+    python = python_of(tmp_path, text) if text else "PYTHON=python3.99"
+    refused = make(tmp_path, "demo", python, f"VENV={tmp_path / 'none'}")
+    assert refused.returncode == 2
+    assert said in refused.stdout
+    assert "make demo PYTHON=" in refused.stdout
+
+
+def test_an_environment_that_could_not_be_made_is_made_again_the_next_time(tmp_path):
+    """Debian's python3 without python3-venv leaves a python without pip."""
+    made = tmp_path / "none" / "bin"
+    python = python_of(tmp_path, f"test $1 = -c && exit 0; mkdir -p {made}; echo > {made}/python; exit 1")
+    assert make(tmp_path, "demo", python, f"VENV={made.parent}").returncode == 2
+    assert made.is_dir()
+    assert not (made / "python").exists()
 
 
 def test_an_environment_of_the_demo_sees_the_torch_of_the_system_later(tmp_path):

@@ -5,7 +5,7 @@
 FOLDER, by default a new temporary one, becomes a site's folder with the last 75 nights of three machines. They are
 simulated (report_year.py): how times vary was recorded on a real machine, and what happened to the machines is made
 up. The suite's own gate has judged each run, in the order of the nights. Each command is printed, then run as it
-stands there. Nothing trains, no job is submitted, and no file is written elsewhere.
+stands there. Nothing trains, no job is submitted, no scheduler is asked, and no file is written elsewhere.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import argparse
 import datetime
 import os
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,10 +29,10 @@ from tests.reporting.report_year import DAY, FEWEST_NIGHTS, make_year
 ROOT = Path(__file__).resolve().parents[2]
 MACHINES = 3  # those with a driver upgrade, a new file system and a slow node
 NODES_OF = "alps_clariden"
-# `nodes` asks a platform's scheduler for all of its nodes. The shipped file names a cluster that is not the reader's.
-# This one may be asked anywhere: no Slurm has a node in its partition.
+# Which command takes a node out of service depends on the scheduler. The shipped file of this machine lacks values of
+# its centre.
 PLATFORM = """\
-# Stands in for the shipped file, so that the demo asks no cluster.
+# Stands in for the shipped file in the demo. Nothing is submitted there.
 replaces: true
 scheduler: slurm
 work_dir: /nonexistent
@@ -37,21 +40,27 @@ device: gpu
 layouts: {default: [1x4]}
 slurm: {partition: hpc-ml-bench-demo}
 """
+SETTLED = datetime.timedelta(hours=26)
+"""Of the night that began at 22:00 UTC on the day which it was so long ago, all jobs have ended."""
+HOW = "How it was computed"
+LEAST_WIDTH = 60
 PURPOSE = """\
 hpc-ml-bench trains real networks on your machines every night. In the morning
 it says what has become slower, since when, in which part of a step, on which
 node, and what changed at that time. You answer, and it goes on."""
 WHAT_THIS_IS = """\
-Below are three machines of a simulated centre, with {jobs:,} jobs in {nights} nights,
-until last night. How times vary was recorded on a real machine; what happened
-to the machines is made up. Each answer is computed now, by the command above
-it. To type the commands yourself:
+Below are three machines of a simulated centre: {jobs:,} jobs in {nights} nights, until
+last night. How times vary was recorded on a real machine; what happened to the
+machines is made up. Each answer is computed now, by the command above it. The
+pin of a test is its usual number: the median of its first 20 runs.
 """
 IN_THE_END = """\
 {purpose}
 
 The page:            {page}
-                     (one file: open it in a browser, or copy it to where one is)
+                     (one file: open it in a browser, here or elsewhere)
+To type the commands yourself, first type:
+{first}
 What else there is:  python -m reporting --help
 Your own numbers:    make bench
 To remove the demo:  rm -r {folder}"""
@@ -62,23 +71,24 @@ class Step(NamedTuple):
 
     said: str
     typed: Sequence[str]
+    wrapped: bool = False
 
 
-def steps(folder: Path, today: datetime.date) -> list[Step]:
-    """The morning, command by command."""
-    red = ("isambard_ai", "deepcam", "tuned")
-    ticket = ("--ticket", "https://gitlab.example.org/hpc/tickets/318", "--until", str(today + 14 * DAY))
+def steps(folder: Path, night: datetime.date) -> list[Step]:
+    """The morning after a night, command by command."""
+    ticket = ("--ticket", "https://example.org/tickets/318", "--until", str(night + 14 * DAY))
     return [
-        Step("Is anything slower than it was?", ["trend"]),
-        Step("One red test: by how much, since when, where, why, and what can I answer?",
-             ["judge", *red]),
-        Step("Its data have moved, and it waits for them. A ticket is open; I say so:",
-             ["ack", "deepcam[isambard_ai-1x4gpu-tuned]", *ticket]),
-        Step("The same question again. Known until that day; red again if it gets worse:",
-             ["judge", *red]),
-        Step("Another machine, six slow tests. What was new in the first slow night?",
-             ["show", "eidf_a100", "resnet50", "tuned", "--runs", "14"]),
-        Step("The third machine: is it the machine, or one node of it?", ["nodes", NODES_OF]),
+        Step("The verdict: is anything slower than it was?", ["trend"]),
+        Step("eidf_a100, six tests at once: since when, where in a step, and why?",
+             ["trend", "eidf_a100", "resnet50", "tuned"]),
+        Step("alps_clariden, one test: is it the machine, or one node of it?",
+             ["nodes", NODES_OF, "--tonight", str(night)]),
+        Step("isambard_ai, one test: by how much, where, why, and what can I answer?",
+             ["judge", "isambard_ai"], wrapped=True),
+        Step("The answer: its data have moved, and a ticket is open. I say so:",
+             ["ack", "deepcam[isambard_ai-1x4gpu-tuned]", *ticket], wrapped=True),
+        Step("Asked again: nothing is red until that day, unless it gets worse.",
+             ["judge", "isambard_ai"], wrapped=True),
         Step("All of it as a page:", ["html", "-o", str(folder / "report.html")]),
     ]  # fmt: skip
 
@@ -87,50 +97,86 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="a new folder (default: a temporary one)")
     options = parser.parse_args()
-    folder = (options.folder or Path(tempfile.mkdtemp(prefix="hpc-ml-bench-demo-"))).absolute()
-    today = datetime.date.today()
-    print(f"{PURPOSE}\n\n(The nights are being made: some seconds.)\n", flush=True)
-    jobs = _make_centre(folder, today)
-    print(WHAT_THIS_IS.format(jobs=jobs, nights=FEWEST_NIGHTS))
-    for line in _before_typing(folder):
-        print(f"    {line}")
-    environ = {**os.environ, "HPC_ML_BENCH_SITE": str(folder)}
-    for number, step in enumerate(steps(folder, today), 1):
-        print(f"\n--- {number}. {step.said}\n")
-        _type_in(step.typed, environ)
-    shown = shlex.quote(str(folder))
-    print(f"\n---\n\n{IN_THE_END.format(purpose=PURPOSE, page=folder / 'report.html', folder=shown)}")
+    try:
+        _show(options.folder)
+    except BrokenPipeError:  # `make demo | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"demo: {error}") from None
     return 0
 
 
-def _make_centre(folder: Path, today: datetime.date) -> int:
-    """Write the site's folder. Returns how many jobs its history has."""
-    try:
-        jobs = make_year(folder, today - DAY, nights=FEWEST_NIGHTS, platforms=MACHINES)
-    except ValueError as error:
-        raise SystemExit(f"demo: {error}") from None
+def _show(asked: Path | None) -> None:
+    """Make the centre and type the commands. Raises ValueError if the folder has a history, and OSError."""
+    print(f"{PURPOSE}\n\n(The nights are being made: some seconds.)\n", flush=True)
+    folder = (asked or Path(tempfile.mkdtemp(prefix="hpc-ml-bench-demo-"))).absolute()
+    night = (datetime.datetime.now(datetime.UTC) - SETTLED).date()
+    jobs = make_year(folder, night, nights=FEWEST_NIGHTS, platforms=MACHINES)
     (folder / "platforms").mkdir(exist_ok=True)
     (folder / "platforms" / f"{NODES_OF}.yaml").write_text(PLATFORM, encoding="utf-8")
-    return jobs
+    print(WHAT_THIS_IS.format(jobs=jobs, nights=FEWEST_NIGHTS))
+    environ = {**os.environ, "HPC_ML_BENCH_SITE": str(folder)}
+    for number, step in enumerate(steps(folder, night), 1):
+        print(f"--- {number}. {step.said}\n\n$ {_typed(['python', '-m', 'reporting', *step.typed])}", flush=True)
+        _run(step, environ)
+    print(f"---\n\n{_end(folder)}", flush=True)
 
 
-def _before_typing(folder: Path) -> list[str]:
-    """What is typed once, so that the commands run in another shell as they stand there."""
-    lines = [f"export HPC_ML_BENCH_SITE={shlex.quote(str(folder))}"]
+def _end(folder: Path) -> str:
+    """Where all of it is, and how it goes on."""
+    first = [f"export HPC_ML_BENCH_SITE={shlex.quote(str(folder))}"]
     if sys.prefix != sys.base_prefix:
-        lines.insert(0, f". {shlex.quote(str(Path(sys.prefix, 'bin', 'activate')))}")
-    return lines
+        first.insert(0, f". {shlex.quote(str(Path(sys.prefix, 'bin', 'activate')))}")
+    return IN_THE_END.format(
+        purpose=PURPOSE,
+        page=folder / "report.html",
+        first="\n".join(f"    {line}" for line in first),
+        folder=shlex.quote(str(folder)),
+    )
 
 
-def _type_in(words: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Print a command, and run it. Exit code 1 is bad news. Raises SystemExit for any other: it could not be done."""
-    print(f"$ {shlex.join(['python', '-m', 'reporting', *words])}", flush=True)
-    command = [sys.executable, "-m", "reporting", *words]
-    code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
-    if code not in (0, 1):
-        raise SystemExit(f"demo: the command has ended with exit code {code}")
-    if code == 1:
-        print("(exit code 1, for cron and CI)", flush=True)
+def _typed(words: Sequence[str]) -> str:
+    """A command as it is typed, in lines that a shell takes for one."""
+    line = " ".join(shlex.quote(word).replace(" ", "\0") for word in words)
+    lines = textwrap.wrap(line, 76, break_long_words=False, break_on_hyphens=False)
+    return " \\\n    ".join(lines).replace("\0", " ")
+
+
+def _run(step: Step, environ: Mapping[str, str]) -> None:
+    """Run a command. Exit code 1 is bad news. Raises SystemExit for any other: it could not be done."""
+    command = [sys.executable, "-m", "reporting", *step.typed]
+    caught = subprocess.PIPE if step.wrapped else None
+    done = subprocess.run(command, cwd=ROOT, env=environ, stdout=caught, text=True, errors="replace", check=False)
+    if step.wrapped:
+        print("\n".join(_wrapped(done.stdout)))
+    if done.returncode == 128 + signal.SIGPIPE:
+        raise BrokenPipeError
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"demo: the command has ended with exit code {done.returncode}")
+    print("(exit code 1, for cron and CI)\n" if done.returncode else "", flush=True)
+
+
+def _wrapped(text: str) -> list[str]:
+    """The lines of a command in the terminal's width, without the computation. What can be copied is one line."""
+    width = max(LEAST_WIDTH, shutil.get_terminal_size().columns)
+    found = []
+    left_out = -1
+    for line in text.splitlines():
+        if left_out >= 0 and line:
+            left_out += 1
+        elif left_out >= 0:
+            found += [f"  ({left_out} lines, left out here)", ""]
+            left_out = -1
+        elif not line or line.startswith("  python -m "):
+            found.append(line)
+        else:
+            indent = " " * (len(line) - len(line.lstrip()) + 2)
+            found += textwrap.wrap(
+                line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
+        if line.startswith(HOW):
+            left_out = 0
+    return found
 
 
 if __name__ == "__main__":

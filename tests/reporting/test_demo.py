@@ -36,41 +36,50 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def said(folder: Path) -> dict[str, str]:
+def out(folder: Path) -> str:
+    return run("tests.reporting.demo", str(folder), folder=demo.ROOT, COLUMNS="80")
+
+
+@pytest.fixture(scope="module")
+def said(out: str) -> dict[str, str]:
     """What each command of the demo has printed, by the line that was typed, in their order."""
-    out = run("tests.reporting.demo", str(folder), folder=demo.ROOT)
-    found = re.split(r"^\$ (.+)\n", out, flags=re.MULTILINE)[1:]
+    found = re.split(r"^\$ (.+)\n", out.replace(" \\\n   ", ""), flags=re.MULTILINE)[1:]
     pairs = zip(found[::2], found[1::2], strict=True)
     return {f"{number}: {typed}": text for number, (typed, text) in enumerate(pairs)}
 
 
 def test_it_types_the_commands_of_a_morning_in_their_order(said: dict[str, str]) -> None:
     commands = [shlex.split(typed)[4] for typed in said]
-    assert commands == ["trend", "judge", "ack", "judge", "show", "nodes", "html"]
+    assert commands == ["trend", "trend", "nodes", "judge", "ack", "judge", "html"]
 
 
 def test_each_command_says_what_its_heading_promises(said: dict[str, str], folder: Path) -> None:
-    trend, red, ack, known, show, nodes, html = said.values()
+    trend, driver, nodes, red, ack, known, html = said.values()
     assert "8 of 18 tests are slower, on" in trend
+    assert "driver 570.124.06 -> 580.65.06" in driver
+    assert "scontrol update nodename=nid005207 state=drain" in nodes
     assert "waiting for data" in red
-    assert "new Lustre file system" in red
+    assert "new\n  Lustre file system" in red
     assert "1 red" in red
     assert "(exit code 1, for cron and CI)" in red
     assert "amber until the night of" in ack
     assert "1 acknowledged" in known
     assert "exit code" not in known
-    assert "driver 570.124.06 -> 580.65.06" in show
-    assert "scontrol update nodename=nid005207 state=drain" in nodes
     assert "7 of 18 tests are slower" in html
     assert (folder / "report.html").stat().st_size > 10_000
 
 
+def test_it_warns_of_nothing_and_fits_into_a_narrow_terminal(out: str, folder: Path) -> None:
+    assert "warning" not in out
+    wide = [line for line in out.splitlines() if len(line) > 80 and "python -m" not in line and str(folder) not in line]
+    assert wide == []
+
+
 def test_a_command_can_be_typed_again_from_any_folder(said: dict[str, str], folder: Path, tmp_path: Path) -> None:
-    typed = next(one for one in said if "judge" in one)
-    words = shlex.split(typed)[3:]
     path = str(demo.ROOT)  # as `pip install -e .` makes it
-    again = run(*words, folder=tmp_path, HPC_ML_BENCH_SITE=str(folder), PYTHONPATH=path)
-    assert "1 acknowledged" in again
+    for typed in said:
+        code = 1 if "nodes" in typed else 0
+        run(*shlex.split(typed)[3:], folder=tmp_path, code=code, HPC_ML_BENCH_SITE=str(folder), PYTHONPATH=path)
 
 
 def test_everything_is_in_the_folder_and_it_is_not_written_over(said: dict[str, str], folder: Path) -> None:
@@ -84,6 +93,14 @@ def test_everything_is_in_the_folder_and_it_is_not_written_over(said: dict[str, 
     }
     refused = run("tests.reporting.demo", str(folder), folder=demo.ROOT, code=1)
     assert f"demo: {folder} has a history already" in refused
+    assert "Traceback" not in refused
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = run("tests.reporting.demo", str(tmp_path / "file" / "new"), folder=demo.ROOT, code=1)
+    assert "demo: [Errno" in refused
+    assert "Traceback" not in refused
 
 
 def test_it_needs_nothing_of_the_jobs_and_nothing_of_the_tests() -> None:
