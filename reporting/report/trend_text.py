@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
@@ -73,7 +74,10 @@ def many_tests(report: ReportData, display: Display) -> list[str]:
     chosen = [(test, min(test.series, key=_rank, default=None)) for test in report.tests]
     chosen.sort(key=lambda pair: _rank_of_test(*pair))
     above, *facts = aligned([("", "to pin", "since"), *(_facts(report, *pair) for pair in chosen)], (0, 2))
-    names = [display.plain(_name(report, *pair)) for pair in chosen]
+    names = [_name(report, *pair) for pair in chosen]
+    shared = Counter(names)
+    names = [_name(report, *pair, whole=shared[name] > 1) for pair, name in zip(chosen, names, strict=True)]
+    names = [display.plain(name) for name in names]
     facts_width = max(map(len, [above, *facts]))
     name_width = max(map(len, names), default=0)
     room = display.width - facts_width - name_width - 2 * len(GAP)
@@ -229,10 +233,10 @@ def _facts(report: ReportData, test: TestReport, series: SeriesReport | None) ->
     return _word(condition), change, _short_date(series.since, report)
 
 
-def _name(report: ReportData, test: TestReport, series: SeriesReport | None) -> str:
-    """The words that choose a test, and its metric if it has several."""
-    words = [test.workload, test.layout, test.setting]
-    if len(report.platforms) > 1:
+def _name(report: ReportData, test: TestReport, series: SeriesReport | None, whole: bool = False) -> str:
+    """The words that choose a test, or its whole id, and its metric if it has several."""
+    words = [test.id] if whole else [test.workload, test.layout, test.setting]
+    if len(report.platforms) > 1 and not whole:
         words.insert(0, test.platform)
     if series is not None and len(test.series) > 1:
         words.append(series.metric)

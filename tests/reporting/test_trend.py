@@ -164,6 +164,13 @@ def test_nothing_but_ids_and_what_is_to_be_typed_is_wider_than_the_terminal(widt
         assert "\n".join(lines).isascii()
 
 
+def test_tests_that_would_have_one_name_are_told_apart_by_their_ids():
+    both = [f"stream %size={size}@daint:gpu+gnu" for size in ("large", "small")]
+    runs = [one for test in both for one in nights(25, test=test)]
+    lines = "\n".join(many_tests(report_of(runs), Display(200)))
+    assert [lines.count(test) for test in both] == [1, 1]
+
+
 def test_the_last_night_stands_below_itself():
     runs = [*nights(30, test=OTHER, hour=23.0), *nights(12, first=18)]
     _head, _blank, _above, short, long, *_rest = many_tests(report_of(runs), Display(80))
