@@ -131,6 +131,8 @@ def _platform(name: str, site: OpenedSite) -> Platform:
 def _nodes_of_scheduler(name: str, site: OpenedSite, problems: list[str]) -> list[str]:
     """All nodes of a platform. If its scheduler cannot be asked, `problems` gets a sentence, and there is none."""
     try:
+        if name not in checkout.load(site.folder)[1]:
+            return []  # a platform of the history alone, as an imported one
         platform = _platform(name, site)
         return [node.name for node in backend_of(platform).nodes(platform)]
     except BenchError as error:

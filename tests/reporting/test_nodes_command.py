@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from platforms.job import ONLY, RefusedError
 from platforms.schedulers import SCHEDULERS, Backend, NodeState
 from reporting.__main__ import main
 from reporting.fleet.sentences import minute
+from reporting.history import reader
 from reporting.history.writer import HistoryWriter
 from tests.reporting.fleet_history import fleet_nights, visit
 
@@ -148,6 +150,16 @@ def test_a_users_job_is_looked_up(site: Path, capsys: Capture) -> None:
     )
     assert nodes(site, "--job=4712") == 2
     assert "--job 4712: Slurm knows no job 4712 (--nodes names its nodes instead" in capsys.readouterr().err
+
+
+def test_a_platform_of_the_history_alone_has_no_scheduler_to_ask(site: Path, capsys: Capture) -> None:
+    """As one of ReFrame, `daint:gpu`."""
+    runs = [replace(run, platform="daint:gpu") for run in reader.read(site / "history")]
+    HistoryWriter(site / "imported").write_all(runs)
+    assert main(["nodes", "daint:gpu", f"--site={site}", f"--history={site / 'imported'}"]) == 1
+    said = capsys.readouterr()
+    assert "n07" in said.out
+    assert said.err == ""
 
 
 def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(site: Path, capsys: Capture) -> None:
