@@ -107,16 +107,16 @@ def session_text(folder: Path) -> str:
 
 
 def demo_text(folder: Path) -> str:
-    """What `make demo` prints in a terminal of 100 columns. `folder` is made, with the page in it."""
+    """What `make demo` prints in a terminal of 80 columns. `folder` is made, with the page in it."""
     command = [sys.executable, "-m", "tests.reporting.demo", str(folder)]
-    environment = {**_environment(), "COLUMNS": "100"}
+    environment = {**_environment(), "COLUMNS": "80"}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: {done.stdout}")
     text = re.sub(r"^    \. .*/bin/activate\n", "    . .venv/bin/activate\n", done.stdout, flags=re.MULTILINE)
-    shown = [line.rstrip() for line in text.splitlines() if "sinfo cannot be asked" not in line]  # where it is not
+    shown = [line.rstrip() for line in text.splitlines()]
     return "\n".join(["$ make demo", *shown, ""]).replace(str(folder), "/tmp/hpc-ml-bench-demo")
 
 
@@ -180,6 +180,7 @@ def stable(text: str) -> str:
     text = re.sub(r"[\d.]+(e-\d+)?( ms| s|s\b)", "SECONDS", text)
     text = re.sub(r"\((recorded: )?commit, [^)]*\)", "(FACTS)", text)
     text = re.sub(r"[\d.]+e-\d\d|0\.000\d+", "SMALL", text)  # device-hours of jobs of seconds
+    text = text.replace(" \\\n    ", " ")  # a long command has two lines
     text = re.sub(r"\b\d\d-\d\d\b", "DATE", text)  # of the lines of a trend
     text = re.sub(r"(?<=DATE-ack-)[0-9a-f]+", "HASH", text)
     return re.sub(r"[ =─▁▂▃▄▅▆▇█-]+", " ", text)  # a trend ends in the present night, which may be empty yet
@@ -221,7 +222,7 @@ PICTURES = (
     Picture("page-test", (1100, 1000), test=SLOWER),
     Picture("page-month", (1280, 900), month="2026-11"),
 )
-DEMO = Picture("page-demo", (1280, 800))
+DEMO = Picture("page-demo", (1280, 1000))
 
 
 def take_pictures(year: Path, page: Path) -> None:

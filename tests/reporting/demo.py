@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from reporting.report.display import BOLD, display_of
 from tests.reporting.report_year import DAY, FEWEST_NIGHTS, make_year
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,13 +112,15 @@ def _show(asked: Path | None) -> None:
     print(f"{PURPOSE}\n\n(The nights are being made: some seconds.)\n", flush=True)
     folder = (asked or Path(tempfile.mkdtemp(prefix="hpc-ml-bench-demo-"))).absolute()
     night = (datetime.datetime.now(datetime.UTC) - SETTLED).date()
-    jobs = make_year(folder, night, nights=FEWEST_NIGHTS, platforms=MACHINES)
+    jobs = make_year(folder, night, nights=FEWEST_NIGHTS, platforms=MACHINES, site="simulated")
     (folder / "platforms").mkdir(exist_ok=True)
     (folder / "platforms" / f"{NODES_OF}.yaml").write_text(PLATFORM, encoding="utf-8")
     print(WHAT_THIS_IS.format(jobs=jobs, nights=FEWEST_NIGHTS))
+    display = display_of(sys.stdout)
     environ = {**os.environ, "HPC_ML_BENCH_SITE": str(folder)}
     for number, step in enumerate(steps(folder, night), 1):
-        print(f"--- {number}. {step.said}\n\n$ {_typed(['python', '-m', 'reporting', *step.typed])}", flush=True)
+        heading = display.painted(f"--- {number}. {step.said}", BOLD)
+        print(f"{heading}\n\n$ {_typed(['python', '-m', 'reporting', *step.typed])}", flush=True)
         _run(step, environ)
     print(f"---\n\n{_end(folder)}", flush=True)
 

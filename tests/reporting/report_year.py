@@ -281,10 +281,11 @@ def run_json(test: Test, job: Circumstances, windows: Sequence[Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Calendar:
-    """The nights of the year; `ago` counts them from the last one, which is 0."""
+    """The nights of a site's year; `ago` counts them from the last one, which is 0."""
 
     last: datetime.date
     nights: int
+    site: str = SITE
 
     def night(self, ago: int) -> datetime.date:
         return self.last - ago * DAY
@@ -409,7 +410,7 @@ class PlatformYear:
             content["metrics"] = {"compile_time": {"value": round(seconds, 2), "unit": "s", "better": "lower"}}
         return envelope_of(
             content,
-            site=SITE,
+            site=self._calendar.site,
             run_id=run_id,
             attempt=attempt,
             outcome=Outcome.ERROR if fails else Outcome.PASSED,
@@ -604,7 +605,7 @@ def truth_of(calendar: Calendar, machines: Sequence[SimulatedPlatform]) -> dict[
                 }
             )
     return {
-        "site": SITE,
+        "site": calendar.site,
         "first_night": calendar.night(calendar.nights - 1).isoformat(),
         "last_night": calendar.last.isoformat(),
         "platforms": {machine.name: [test.id for test in tests_of(machine)] for machine in machines},
@@ -624,6 +625,7 @@ def make_year(
     platforms: int = len(PLATFORMS),
     seed: int = 1,
     processes: int = 1,
+    site: str = SITE,
 ) -> int:
     """Write a site's folder with a simulated year. Returns how many jobs it has.
 
@@ -632,6 +634,7 @@ def make_year(
         last: the last night.
         nights: at least 75.
         processes: platforms are simulated in so many processes at a time; the result is the same.
+        site: its name.
 
     Raises:
         ValueError: there are too few nights, or the folder has a history.
@@ -641,8 +644,8 @@ def make_year(
     if (folder / "history").exists():
         raise ValueError(f"{folder} has a history already: name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "site.yaml").write_text(f"name: {SITE}\n")
-    calendar = Calendar(last, nights)
+    (folder / "site.yaml").write_text(f"name: {site}\n")
+    calendar = Calendar(last, nights, site)
     machines = PLATFORMS[:platforms]
     truth = json.dumps(truth_of(calendar, machines), indent=1)
     (folder / "truth.json").write_text(f"{truth}\n")
