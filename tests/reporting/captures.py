@@ -109,7 +109,7 @@ def session_text(folder: Path) -> str:
 def demo_text(folder: Path) -> str:
     """What `make demo` prints in a terminal of 80 columns. `folder` is made, with the page in it."""
     command = [sys.executable, "-m", "tests.reporting.demo", str(folder)]
-    environment = {**_environment(), "COLUMNS": "80"}
+    environment = {**_environment(), "COLUMNS": "80", "TZ": "UTC"}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -183,7 +183,7 @@ def stable(text: str) -> str:
     text = text.replace(" \\\n    ", " ")  # a long command has two lines
     text = re.sub(r"\b\d\d-\d\d\b", "DATE", text)  # of the lines of a trend
     text = re.sub(r"(?<=DATE-ack-)[0-9a-f]+", "HASH", text)
-    return re.sub(r"[ =─▁▂▃▄▅▆▇█-]+", " ", text)  # a trend ends in the present night, which may be empty yet
+    return re.sub(r"[ =─┄▁▂▃▄▅▆▇█-]+", " ", text)  # a trend ends in the present night, which may be empty yet
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
