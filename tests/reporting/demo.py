@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -43,7 +44,7 @@ slurm: {partition: hpc-ml-bench-demo}
 """
 SETTLED = datetime.timedelta(hours=26)
 """Of the night that began at 22:00 UTC on the day which it was so long ago, all jobs have ended."""
-HOW = "How it was computed"
+COMPUTATION = re.compile(r"(?P<heading>^How it was computed.*\n)(?P<lines>(.+\n)+)", re.MULTILINE)
 LEAST_WIDTH = 60
 PURPOSE = """\
 hpc-ml-bench trains real networks on your machines every night. In the morning
@@ -164,23 +165,19 @@ def _wrapped(text: str) -> list[str]:
     """The lines of a command in the terminal's width, without the computation. What can be copied is one line."""
     width = max(LEAST_WIDTH, shutil.get_terminal_size().columns)
     found = []
-    left_out = -1
-    for line in text.splitlines():
-        if left_out >= 0 and line:
-            left_out += 1
-        elif left_out >= 0:
-            found += [f"  ({left_out} lines, left out here)", ""]
-            left_out = -1
-        elif not line or line.startswith("  python -m "):
+    for line in COMPUTATION.sub(_without_computation, text).splitlines():
+        if not line or line.startswith("  python -m "):
             found.append(line)
         else:
             indent = " " * (len(line) - len(line.lstrip()) + 2)
             found += textwrap.wrap(
                 line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
             )
-        if line.startswith(HOW):
-            left_out = 0
     return found
+
+
+def _without_computation(match: re.Match[str]) -> str:
+    return f"{match['heading']}  ({len(match['lines'].splitlines())} lines, left out here)\n"
 
 
 if __name__ == "__main__":
