@@ -59,13 +59,19 @@ pin of a test is its usual number: the median of its first 20 runs ("of 20").
 IN_THE_END = """\
 {purpose}
 
-The page:            {page}
-                     (one file: open it in a browser, here or elsewhere)
-To type the commands yourself, first type:
+The page, for a browser:
+    {page}
+More of these nights, in a shell:
 {first}
-What else there is:  python -m reporting --help
-Your own numbers:    make bench
-To remove the demo:  rm -r {folder}"""
+    python -m reporting trend eidf_a100 resnet50 tuned   # one test, night by night
+    python -m reporting --help
+Your own numbers:
+    make bench SIZE=smoke   # trains on this machine, GPU or CPU: a minute or two
+                            # after torch is installed, and no job is submitted
+    docs/first-month.md     # your Slurm or Kubernetes every night: what to type
+    docs/reframe.md         # the numbers of your ReFrame, judged like this
+To remove the demo:
+    rm -r {folder}"""
 
 
 class Step(NamedTuple):
@@ -81,8 +87,6 @@ def steps(folder: Path, night: datetime.date) -> list[Step]:
     ticket = ("--ticket", "https://example.org/tickets/318", "--until", str(night + 14 * DAY))
     return [
         Step("The verdict: is anything slower than it was?", ["trend"]),
-        Step("eidf_a100, six tests at once: since when, where in a step, and why?",
-             ["trend", "eidf_a100", "resnet50", "tuned"]),
         Step("alps_clariden, one test: is it the machine, or one node of it?",
              ["nodes", NODES_OF, "--tonight", str(night)]),
         Step("isambard_ai, one test: by how much, where, why, and what can I answer?",
