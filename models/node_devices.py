@@ -87,6 +87,18 @@ def look(environ: Mapping[str, str] = os.environ) -> Look:
     )
 
 
+def count(path: str) -> Optional[int]:
+    """Return how many GPUs the tool lists, whatever a job may use; None if it lists none.
+
+    path: where the tool is looked for, as in PATH. `nvidia-smi -L` goes on behind a GPU that is lost, where a query of
+    facts says nothing of any.
+    """
+    tool = shutil.which("nvidia-smi", path=path)
+    if tool:
+        return len(re.findall(r"^GPU \d+: .*\(UUID: ", _run([tool, "-L"])[0], re.MULTILINE)) or None
+    return len({gpu.get("pci_bus_id") for gpu in look({"PATH": path}).devices}) or None
+
+
 def _visible(gpus: List[Facts], variable: Optional[str]) -> List[Facts]:
     """Return the GPUs that a variable as CUDA_VISIBLE_DEVICES leaves, in its order; None: it is not set.
 

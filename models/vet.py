@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import sys
 import syslog
@@ -24,6 +23,7 @@ TOLERANCES = {"memory GiB": 0.02, "clock cap MHz": 0.02}  # what a kernel keeps 
 LINK = re.compile(r"link (\S+) Gbit/s")
 FILE_SYSTEM = re.compile(r"file system of (/.*)")
 UP = ("up", "ACTIVE", None)
+DOWN = ("down", "DOWN")  # other states pass by, as ARMED
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -105,6 +105,7 @@ def compared(limits: Mapping[str, Any], environ: Mapping[str, str] = os.environ,
 def fact(name: str, environ: Mapping[str, str], root: str) -> Any:
     """Return what this node is in a limit's words; None, or any exception, where that cannot be known."""
     link, file_system = LINK.fullmatch(name), FILE_SYSTEM.fullmatch(name)
+    path = environ.get("PATH", os.defpath)
     if name == "memory GiB":
         memory = host.main_memory_bytes(root)
         return memory / 2**30 if memory else None
@@ -112,13 +113,13 @@ def fact(name: str, environ: Mapping[str, str], root: str) -> Any:
         return host.node_cores(root) if host.read_text(root, "proc/cpuinfo") else None
     if name == "clock cap MHz":
         return host.health(root)["clock_cap_mhz"]
-    if name == "kernel":
-        return platform.release()
     if "KUBERNETES_SERVICE_HOST" in environ:  # a pod sees its own devices, ports and mounts, not the node's
         return None
-    if name == "devices":  # CUDA_VISIBLE_DEVICES is the job's in a prolog, so the tool is asked without it
-        devices = node_devices.look({"PATH": environ.get("PATH", os.defpath)}).devices
-        return len({device["pci_bus_id"] for device in devices}) or None  # a tool that fails shows none
+    if name == "devices":
+        return node_devices.count(path)
+    if name == "GPU power limit W":  # CUDA_VISIBLE_DEVICES is the job's in a prolog, so the tool is asked without it
+        gpus: List[Any] = node_devices.look({"PATH": path}).devices
+        return min(gpu["power_limit_w"] for gpu in gpus)
     if link:
         return _rate(link[1], root)
     if file_system:
@@ -134,6 +135,8 @@ def _rate(name: str, root: str) -> Optional[float]:
     """
     for card in node_network.network(root):
         if card["name"] == name:
-            rate: Any = card.get("rate_gbit_s") if card.get("state") in UP else 0.0
+            if card.get("state") in DOWN:
+                return 0.0
+            rate: Any = card.get("rate_gbit_s") if card.get("state") in UP else None
             return rate
     return 0.0 if host.read_text(root, f"sys/class/net/{name}/operstate").strip() == "down" else None

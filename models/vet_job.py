@@ -124,7 +124,10 @@ def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], P
     ranks = Ranks(world)
     try:
         ranks.connect("gloo", None, lambda failure: print(f"vet: {failure.text}", flush=True))
-        look.update(device_rates())
+        try:
+            look.update(device_rates())
+        except RuntimeError as error:  # of a device; the other ranks go on
+            look["device_error"] = first_line(error)
         ranks.barrier()
         look["clock_s"] = round(time.time(), 3)
         pairs = pair_rates(ranks, deadline_s) if world.size > 1 else {}
@@ -154,8 +157,8 @@ def _tell(looks: Sequence[Look], verdict: Verdict, seconds: float) -> None:
     for text in verdict.warnings:
         print(f"vet: {text}")
     if len(looks) == 1:
-        for number, product in enumerate(looks[0]["product_gflop_s"]):
-            copied = looks[0]["copy_gb_s"][number]
+        rates = zip(looks[0].get("product_gflop_s", ()), looks[0].get("copy_gb_s", ()))
+        for number, (product, copied) in enumerate(rates):
             print(f"vet: device {number}: matrix products {product:.3f} GFLOP/s, copies {copied:.3f} GB/s")
     print(f"vet: {len(looks) - len(verdict.unfit)} of {len(looks)} nodes fit, after {seconds:.1f} s", flush=True)
 
@@ -319,14 +322,11 @@ def judged(looks: Sequence[Look], pairs: Pairs) -> Verdict:
     for key in TRAITS:
         for name, text in _low(looks, key):
             reasons.setdefault(name, []).append(text)
-    usual_s = statistics.median(look["clock_s"] for look in looks)
-    for look in looks if len(looks) >= FEWEST else ():
-        ahead_s = look["clock_s"] - usual_s
-        if abs(ahead_s) > CLOCK_S:
-            text = f"its clock is {abs(ahead_s):.1f} s {'fast' if ahead_s > 0 else 'slow'}"
-            reasons.setdefault(look["node"], []).append(text)
+    for look in looks:
+        if "device_error" in look:
+            reasons.setdefault(look["node"], []).append(f"its device fails: {look['device_error']}")
     unfit = {name: ", ".join(texts) for name, texts in reasons.items()}
-    return Verdict(unfit, [*_leaks(looks), *_slow_links(looks, pairs)])
+    return Verdict(unfit, [*_clocks(looks), *_leaks(looks), *_slow_links(looks, pairs)])
 
 
 def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:
@@ -348,6 +348,11 @@ def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:
         for name, words, value in values
         if value < trait.share * usual
     ]
+
+
+def _clocks(looks: Sequence[Look]) -> List[str]:
+    ahead_s = {look["node"]: look["clock_s"] - statistics.median(each["clock_s"] for each in looks) for look in looks}
+    return [f"the clock of {name} is {s:+.1f} s off" for name, s in ahead_s.items() if abs(s) > CLOCK_S]
 
 
 def _leaks(looks: Sequence[Look]) -> List[str]:

@@ -21,7 +21,7 @@ trap 'kill -KILL $vet; say "no answer within $seconds s"; exit 0' USR1
 
 # slurmd waits until nobody has its pipe open. A process that hangs in a file system would keep it open for ever.
 output=/dev/null
-[ -z "${KUBERNETES_SERVICE_HOST:-}" ] || output=/dev/stdout
+[ -n "${SLURM_JOB_ID:-}" ] || output=/dev/stdout # by hand, as HealthCheckProgram, in a pod
 "$python" -I "$folder/models.pyz" vet limits "$folder/limits.json" </dev/null >"$output" 2>&1 &
 vet=$!
 (sleep "$seconds" && kill -USR1 $$) </dev/null >/dev/null 2>&1 &

@@ -47,10 +47,11 @@ def _numbers(look: Facts) -> Iterator[tuple[str, float | None]]:
 
 
 def told(limits: Mapping[str, Limits]) -> list[str]:
-    """The nodes with equal limits in a line each, the most first; then what to do where some differ."""
+    """The nodes with about equal limits in a line each, the most first; then what to do where some differ."""
     groups: dict[str, list[str]] = {}
     for node, of_node in limits.items():
-        groups.setdefault(", ".join(f"{name} {value}" for name, value in of_node.items()), []).append(node)
+        values = {name: value if isinstance(value, str) else f"{value:.3g}" for name, value in of_node.items()}
+        groups.setdefault(", ".join(f"{name} {value}" for name, value in values.items()), []).append(node)
     largest_first = sorted(groups.items(), key=lambda group: -len(group[1]))
     lines = [f"{counted(len(nodes), 'node')}: {text} ({listed(nodes, NODES_SHOWN)})" for text, nodes in largest_first]
     if len(groups) > 1:

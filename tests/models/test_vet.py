@@ -169,22 +169,38 @@ def test_a_mistake_of_our_own_takes_no_node_out_of_service(
     assert verdict(limits, root, capfd) == (0, "n07 is not vetted: RuntimeError: a mistake\n")
 
 
-def test_devices_count_without_the_jobs_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool that fails shows none, which is not known. Two of four are unfit."""
-    seen: list[Any] = []
-    asked: list[Any] = []
+def test_a_port_that_is_not_up_yet_is_not_unfit(limits: Path, root: Path, capfd: Capture) -> None:
+    write(root / "sys/class/infiniband/mlx5_0/ports/1/state", "3: ARMED\n")
+    assert verdict(limits, root, capfd) == (0, "n07 is as signed; not known: link mlx5_0/1 Gbit/s\n")
 
-    def look(environ: dict[str, str]) -> node_devices.Look:
-        asked.append(environ)
-        return node_devices.Look(seen, [], None)
 
-    monkeypatch.setattr(node_devices, "look", look)
-    signed = {"devices": 4}
-    environ = {**ENVIRON, "CUDA_VISIBLE_DEVICES": "0"}
-    assert vet.compared(signed, environ).unknown == ["devices"]
-    seen += [{"pci_bus_id": f"0000:0{number}:00.0"} for number in range(2)]
-    assert vet.compared(signed, environ) == (["devices 2, signed 4"], [])
-    assert asked == [{"PATH": "/nowhere"}] * 2
+GPU = "GPU {0}: NVIDIA A100-SXM4-40GB (UUID: GPU-{0}d2b7c1e-0000-4000-8000-00000000000{0})"
+LOST = "Unable to determine the device handle for GPU 0000:44:00.0: GPU is lost.  Reboot the system to recover this GPU"
+
+
+@pytest.mark.parametrize(
+    ("listed", "code", "verdict"),
+    [
+        ([GPU.format(number) for number in range(4)], 0, ([], [])),
+        ([GPU.format(0), LOST, GPU.format(2), GPU.format(3)], 15, (["devices 3, signed 4"], [])),
+        (["No devices were found"], 6, ([], ["devices"])),
+    ],
+)
+def test_a_gpu_that_is_lost_is_unfit(
+    tmp_path: Path, listed: list[str], code: int, verdict: tuple[list[str], list[str]]
+) -> None:
+    """All GPUs of the node are counted, whichever the job may use."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(listed) + f"\nEND\nexit {code}\n")
+    tool.chmod(0o755)
+    environ = {**ENVIRON, "CUDA_VISIBLE_DEVICES": "0", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert vet.compared({"devices": 4}, environ) == verdict
+
+
+def test_the_lowest_power_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [{"power_limit_w": watts} for watts in (400.0, 250.0)]
+    monkeypatch.setattr(node_devices, "look", lambda environ: node_devices.Look(gpus, [], None))
+    assert vet.compared({"GPU power limit W": 400}, ENVIRON).unfit == ["GPU power limit W 250, signed 400"]
 
 
 # --- the script that Slurm starts -------------------------------------------------------------------------------------
@@ -211,7 +227,9 @@ def test_only_a_verdict_ends_the_prolog_with_1(tmp_path: Path, python: str, code
         script = script.replace(old, new)
     (tmp_path / "prolog.sh").write_text(script.replace("    sleep 1\n", ""))
     began_s = time.monotonic()
-    done = subprocess.run(["sh", f"{tmp_path}/prolog.sh"], env={}, capture_output=True, timeout=20, check=False)
+    done = subprocess.run(
+        ["sh", f"{tmp_path}/prolog.sh"], env={"SLURM_JOB_ID": "7"}, capture_output=True, timeout=20, check=False
+    )
     assert (done.returncode, time.monotonic() - began_s < 10) == (code, True), done.stderr
 
 
@@ -254,7 +272,7 @@ def looks(count: int = 8) -> list[vet_job.Look]:
         ({"product_gflop_s": [100.0, 60.0]}, "matrix products of device 1 60 GFLOP/s (usual 100)"),
         ({"link_gb_s": 0.1}, "its fastest exchange with another node 0.1 GB/s (usual 1.2)"),
         ({"shm_free_bytes": 1 << 20}, "room in /dev/shm 0.0009766 GiB (usual 10)"),
-        ({"clock_s": 1003.5}, "its clock is 3.5 s fast"),
+        ({"device_error": "CUDA error: uncorrectable ECC"}, "its device fails: CUDA error: uncorrectable ECC"),
         ({"devices": 1, "product_gflop_s": [100.0], "copy_gb_s": [20.0]}, "devices 1 (usual 2)"),
     ],
 )
@@ -280,6 +298,12 @@ def test_a_slow_pair_of_fast_nodes_is_a_cable() -> None:
     pairs[2, 5] = 0.2
     (text,) = vet_job.judged(looks(), pairs).warnings
     assert text == "slow link: n2 and n5 exchange 0.2 GB/s, and each of them 1.2 with others"
+
+
+def test_a_clock_that_is_off_is_a_warning() -> None:
+    of_job = looks()
+    of_job[3]["clock_s"] -= 3.5
+    assert vet_job.judged(of_job, {}) == ({}, ["the clock of n3 is -3.5 s off"])
 
 
 def test_variables_that_leaked_are_named_once() -> None:

@@ -23,6 +23,7 @@ WORDS = {
         "accept": ["a100", "--since=2026-11-01", "--reason=x"],
         "note": ["--platform=a100", "--at=2026-11-01", "text"],
         "comment": ["a100", "--print"],
+        "vet": ["a100", "--sign=folder"],
         "pull": [],
         "push": [],
     },

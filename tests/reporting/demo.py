@@ -66,10 +66,10 @@ More of these nights, in a shell:
     python -m reporting trend eidf_a100 resnet50 tuned   # one test, night by night
     python -m reporting --help
 Your own numbers:
-    make bench SIZE=smoke   # trains on this machine, GPU or CPU: a minute or two
-                            # after torch is installed, and no job is submitted
-    docs/first-month.md     # your Slurm or Kubernetes every night: what to type
-    docs/reframe.md         # the numbers of your ReFrame, judged like this
+    make bench SIZE=smoke  # trains here, on the GPU or CPU, in a minute or two
+                           # after torch is installed; no job is submitted
+    docs/first-month.md    # your Slurm or Kubernetes every night: what to type
+    docs/reframe.md        # the numbers of your ReFrame, judged like this
 To remove the demo:
     rm -r {folder}"""
 

@@ -33,12 +33,10 @@ TEMPLATE = Path(__file__).resolve().parents[3] / "slurm_templates" / "job.sh"
 DEADLINE_MARGIN_S = 300  # of Slurm's deadline beyond our own limits: Slurm counts in minutes
 GRES: Mapping[str, str] = {"gpu": "gpu", "ipu": "ipu", "csx": "cs"}  # names of generic resources at most sites
 # srun runs on the first node, whose address every task can reach. Its name need not resolve.
-MEETING = 'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; exec "$@"'
+ADDRESS = 'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; '
+MEETING = ADDRESS + 'exec "$@"'
 # The look at a node before the ranks start. It ends with 0 in any case: a failed step would count as the job's own end.
-VET = (
-    'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; '
-    'timeout -k 5 55 "$@" || echo "vet: ${SLURMD_NODENAME:-this node} is not vetted (exit code $?)"'
-)
+VET = ADDRESS + 'timeout -k 5 55 "$@" || echo "vet: ${SLURMD_NODENAME:-this node} is not vetted (exit code $?)"'
 # The variables that torchrun would set for each rank, for a program that reads them under srun too.
 RANK = (
     'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" LOCAL_WORLD_SIZE={ranks} '
