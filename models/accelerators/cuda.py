@@ -144,7 +144,8 @@ class Cuda(OneDevicePerRank):
         uuid = getattr(properties, "uuid", None)  # newer torch only
         address = pci_address(properties)
         if self.type == "cuda":
-            return address if uuid is None else str(uuid)
+            kind = "MIG" if " MIG " in properties.name else "GPU"
+            return address if uuid is None else f"{kind}-{uuid}"
         # ROCm has no uuid for some GPUs and calls all of them "XX", so the address counts, too (58: X in ASCII).
         has_uuid = uuid is not None and not str(uuid).startswith("5858")
         parts = [address, str(uuid) if has_uuid else None]

@@ -267,6 +267,18 @@ def test_the_identity_of_an_amd_gpu(
     assert rocm_gpu(monkeypatch, properties).identity() == identity
 
 
+@pytest.mark.parametrize(
+    ("name", "identity"), [("NVIDIA H200", "GPU-c43659b6"), ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "MIG-c43659b6")]
+)
+def test_the_identity_of_an_nvidia_gpu_is_what_nvidia_smi_calls_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, identity: str
+) -> None:
+    """So that the GPU of a straggler's line can be found. torch has the digits only."""
+    gpu = rocm_gpu(monkeypatch, at(6, name=name, uuid="c43659b6-b9b4-302f-6a43-fc5d039d23c1"))
+    gpu.type = "cuda"
+    assert gpu.identity() == f"{identity}-b9b4-302f-6a43-fc5d039d23c1"
+
+
 class TwoRanks(Ranks):
     """Two ranks that say the same."""
 
