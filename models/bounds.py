@@ -65,6 +65,7 @@ class Evidence:
     quota            in cores; None: there is none
     neighbours       how many of the job's cores' time others used
     elsewhere        and how many of the node's other cores, where that slows the job down
+    on_device        the ranks compute on devices of their own, so only their loaders wait for a core
     """
 
     step_ms: float
@@ -85,6 +86,7 @@ class Evidence:
     quota: Optional[float] = None
     neighbours: float = 0.0
     elsewhere: float = 0.0
+    on_device: bool = False
 
     @property
     def is_split(self) -> bool:
@@ -131,7 +133,7 @@ def parts_of(evidence: Evidence) -> Dict[str, float]:
     beside_ms = evidence.busy_ms - scale * evidence.computing_ms
     if evidence.straggler is not None and evidence.straggler[0] == slowest_rank(evidence):
         beside_ms -= _give_to_slow_rank(parts, evidence.straggler[1], beside_ms, evidence.exchange_ms or 0.0)
-    waits = _waits_for_core(evidence)
+    waits = _computing_waits(evidence)
     if waits:
         parts[waits] += beside_ms
         beside_ms = 0.0
@@ -150,7 +152,7 @@ def _parts_of_computing(evidence: Evidence, scale: float) -> Dict[str, float]:
     slowest = slowest_rank(evidence)
     alone_ms = evidence.ranks[slowest].alone_ms
     own = _own_work(evidence)
-    waits = _waits_for_core(evidence)
+    waits = _computing_waits(evidence)
     if waits:
         core_wait_ms = evidence.ranks[slowest].core_wait * evidence.step_ms
         core_wait_ms = min(core_wait_ms, scale * evidence.computing_ms)
@@ -198,6 +200,10 @@ def _parts_of_input(evidence: Evidence, beside_ms: float) -> Dict[str, float]:
     parts = {"copy": evidence.copy_ms + of_copy * beside_ms}
     if loading is not None and loading.occupied >= BUSY_WORKERS:
         input_ms = min(loading.step_ms, evidence.wait_ms + (1 - of_copy) * beside_ms)
+        waits = _waits_for_core(evidence) if evidence.on_device else None
+        if waits:
+            parts[waits] = min(input_ms, loading.step_ms * loading.queued)
+            input_ms -= parts[waits]
         blocked_ms = input_ms * loading.blocked
         parts["decoding"] = input_ms - blocked_ms
         if (loading.resident or 0.0) < WARM:  # else they wait for a lock
@@ -213,7 +219,7 @@ def slowest_rank(evidence: Evidence) -> int:
 
 def _own_work(evidence: Evidence) -> List[float]:
     """Return each rank's own work, without what it waits for a core. Equal if the ranks were not measured alone."""
-    waits = _waits_for_core(evidence) is not None
+    waits = _computing_waits(evidence) is not None
     return [
         (rank.alone_ms or evidence.computing_ms) - (rank.core_wait * evidence.step_ms if waits else 0.0)
         for rank in evidence.ranks
@@ -226,6 +232,11 @@ def _share_of_own_loader(evidence: Evidence) -> float:
         return 0.0
     cores = evidence.loading.processor_ms / evidence.step_ms
     return cores / (cores + evidence.neighbours)
+
+
+def _computing_waits(evidence: Evidence) -> Optional[str]:
+    """Return why computing waits for a core. A device goes on while threads of the host wait."""
+    return None if evidence.on_device else _waits_for_core(evidence)
 
 
 def _waits_for_core(evidence: Evidence) -> Optional[str]:

@@ -144,7 +144,7 @@ def _of_node(
     contention: Optional[Mapping[str, Any]], counted: Sequence[Optional[Mapping[str, Any]]], is_cpu: bool
 ) -> Dict[str, Any]:
     """Return what quota and neighbours took, as Evidence has it."""
-    if not is_cpu or contention is None:  # a device goes on while threads of the host wait
+    if contention is None:
         return {}
     quotas = [quota for of_rank in counted if of_rank for quota in of_rank["quotas"] if quota is not None]
     periods = contention["periods"]
@@ -152,10 +152,11 @@ def _of_node(
     found: Dict[str, Any] = {
         "quota": min((quota for quota in quotas if quota < math.inf), default=None),
         "throttled": contention["throttled_periods"] / periods if periods else 0.0,
+        "on_device": not is_cpu,
     }
     if (contention["neighbours_cores"] or 0.0) >= OTHERS_CORES:
         found["neighbours"] = contention["neighbours_cores"]
-    if (contention["elsewhere_cores"] or 0.0) >= max(OTHERS_CORES, ELSEWHERE_SHARE * cores):
+    if is_cpu and (contention["elsewhere_cores"] or 0.0) >= max(OTHERS_CORES, ELSEWHERE_SHARE * cores):
         found["elsewhere"] = contention["elsewhere_cores"]
     return found
 

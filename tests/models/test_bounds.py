@@ -120,6 +120,22 @@ def test_what_computing_loses_after_waiting_is_of_what_it_waited_for() -> None:
     assert decomposition(replace(evidence, wait_ms=10.0, busy_ms=160.0, step_ms=170.0))["bound"] is None
 
 
+@pytest.mark.parametrize(
+    ("cause", "counted"), [("neighbours", {"neighbours": 8.0}), ("quota", {"quota": 4.0, "throttled": 0.9})]
+)
+def test_where_a_device_computes_it_is_the_loader_that_others_or_a_quota_hold_up(
+    cause: str, counted: dict[str, Any]
+) -> None:
+    """Its workers wait for a core in half of their time: without that they would keep up."""
+    loading = Loading(15, 190.0, processor=0.5, blocked=0.0, queued=0.5, occupied=0.9, processor_ms=1300.0)
+    evidence = replace(NOTHING_LOST, step_ms=192.0, wait_ms=93.0, loading=loading, on_device=True, **counted)
+    found = decomposition(evidence)
+    assert found["bound"] == cause
+    assert parts_of(replace(evidence, **dict.fromkeys(counted, 0.0)))["decoding"] == pytest.approx(93.0, abs=1)
+    assert decomposition(replace(evidence, wait_ms=1.0, step_ms=100.0))["bound"] == "device"
+    assert math.fsum(found["parts_ms"].values()) == pytest.approx(192.0)
+
+
 def test_a_rank_that_waits_for_a_core_is_no_slow_rank() -> None:
     evidence = replace(two_ranks(50.0, 100.0, computing_ms=105.0, core_wait=0.45), neighbours=0.9)
     assert decomposition(evidence)["bound"] == "neighbours"
