@@ -35,6 +35,7 @@ from models.training_setup import TrainingSetup, make_sampler
 
 WAITS = 0.05  # of a step: from this wait for data on, more is asked of the loader
 FEW_CORES = 0.75  # of a rank's cores: with fewer threads it is asked what all cores would give
+CLOCK_READS = 4  # at most, until two agree
 MOST_READERS = 16  # of a node: workers that wait for storage need no core each, and each holds a sample in memory
 
 Keys = List[Tuple[int, int]]
@@ -324,14 +325,27 @@ class TimedData:
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
-        begin_s, begin_processor_s, begin_queued_s = time.perf_counter(), time.thread_time(), _queued_s()
+        begin = _clocks()
         yield
-        queued_s = _queued_s() - begin_queued_s  # the inner ones first, so that they add up to no more than the whole
-        processor_s = time.thread_time() - begin_processor_s
-        seconds = (time.perf_counter() - begin_s, processor_s, queued_s)
+        end = _clocks()
         with self._totals.get_lock():
             for place in range(3):
-                self._totals[place] += seconds[place]
+                self._totals[place] += end[place] - begin[place]
+
+
+def _clocks() -> Tuple[float, float, float]:
+    """Return the time, this thread's processor time, and for how long it has waited for a core, at one moment.
+
+    A kernel gives a core to others where a system call returns, and to read a clock is one. If this thread waited
+    meanwhile, the clocks are read again.
+    """
+    queued_s = _queued_s()
+    for _ in range(CLOCK_READS):
+        now_s, processor_s, before_s = time.perf_counter(), time.thread_time(), queued_s
+        queued_s = _queued_s()
+        if queued_s == before_s:
+            break
+    return now_s, processor_s, queued_s
 
 
 def _queued_s() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import multiprocessing
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from models import decompose
 from models.accelerators.cpu import Cpu
 from models.data.synthetic import write_set
 from models.data.synthetic_resnet50 import recipe_of
@@ -49,6 +51,26 @@ def test_reading_is_told_apart_into_running_and_waiting(waits: bool, processor_s
     read_s, processor_s, queued_s = data.totals()
     assert read_s > 0.004
     assert processor_share[0] <= (processor_s + queued_s) / read_s <= processor_share[1]
+
+
+def test_a_wait_for_a_core_while_the_clocks_are_read_is_no_wait_for_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel gives the core to others where a system call returns, and each clock is one."""
+    at = {"wall_s": 0.0, "queued_s": 0.0}
+    reads = itertools.count()
+
+    def queued_s() -> float:
+        before_s = at["queued_s"]
+        if next(reads) % 3 == 1:
+            at.update(wall_s=at["wall_s"] + 1, queued_s=before_s + 1)
+        return before_s
+
+    monkeypatch.setattr(decompose, "_queued_s", queued_s)
+    monkeypatch.setattr(decompose.time, "perf_counter", lambda: at["wall_s"])
+    data = TimedData(Slow(waits=False), "thread")
+    for _ in range(6):
+        data.fill(0, torch.zeros(1), torch.zeros(1))
+    read_s, _, waited_s = data.totals()
+    assert read_s == waited_s
 
 
 def test_reading_is_timed_in_a_process_of_the_loader() -> None:
