@@ -4,7 +4,7 @@
 
 FOLDER of the data has a set for each benchmark, as `python -m models data resnet50 --data-dir FOLDER/resnet50` writes
 it. All trials run in one process, so that cuDNN chooses its kernels once. The first trial of a benchmark has no plant;
-its step says how strong the others are.
+its step, or --step-s, says how strong the others are.
 
 - few-workers: two of them. costly: each sample costs processor time. slow-storage: a file that is not in memory comes
   late. slow-link: each batch is copied many times. slow-copy, slow, stall: by --inject-copy-s, --inject-slow and
@@ -57,6 +57,7 @@ while True:
 BATCHES = {"resnet50": 256, "cosmoflow": 64, "deepcam": 4, "gpt": 64}
 COPIES = {"resnet50": 150, "cosmoflow": 14, "deepcam": 30}  # of each batch, where the link is slow
 WORKERS = max(1, min(16, (os.cpu_count() or 2) - 1))  # as the suite has them beside a GPU
+WARMUPS = {"cosmoflow": 10}  # until there is page-locked memory for all batches, of a GiB each
 TIMES = 2.5  # how much longer than a step the loader takes, where it is slow
 CURVE = ["--variant", "gpt2-124m", "--global-batch-size", "2", "--warmup-steps", "0", "--windows", "1"]
 CURVE += ["--steps-per-window", "6", "--trace-losses", "losses.jsonl"]
@@ -164,8 +165,9 @@ class Trial:
     def command(self, name: str, data: Path, device: str, size: str, step_s: float) -> list[str]:
         words = ["train", name, "--data-dir", str(data / name), "--device", device, "--size", size]
         if self.decomposes:
-            words += ["--decompose", "--mode", self.mode, "--warmup-steps", "3", "--windows", str(self.windows)]
-            words += ["--steps-per-window", str(self.steps), "--local-batch-size", str(BATCHES[name])]
+            words += ["--decompose", "--mode", self.mode, "--warmup-steps", str(WARMUPS.get(name, 3))]
+            words += ["--windows", str(self.windows), "--steps-per-window", str(self.steps)]
+            words += ["--local-batch-size", str(BATCHES[name])]
         return words + self.options(step_s)
 
 
@@ -178,7 +180,7 @@ def slow_copy(mode: str = "overlap", steps: int = 12) -> Trial:
 
 
 FEW = Trial("few-workers", "decoding", options=lambda s: ["--workers", "2"], steps=8)
-COSTLY = Trial("costly", "decoding", costly, steps=8)
+COSTLY = Trial("costly", "decoding", costly, steps=5)
 COLD = Trial("slow-storage", "storage", slow_storage, lambda s: ["--cache", "cold"], steps=8)
 LINK = Trial("slow-link", "copy", slow_link)
 TRIALS = {
@@ -196,7 +198,7 @@ TRIALS = {
         slow_copy("blocking"),
         Trial("slow-link", "copy", slow_link, mode="blocking"),
     ],
-    "cosmoflow": [none(20, 2), none(12, 1, "blocking"), LINK, FEW, slow_copy(steps=8)],
+    "cosmoflow": [none(20, 2), none(12, 1, "blocking"), LINK, slow_copy(steps=8), FEW],
     "deepcam": [none(25, 2), COLD, none(12, 1, "blocking"), LINK, COSTLY],
     "gpt": [
         none(30, 3),
@@ -204,7 +206,7 @@ TRIALS = {
         Trial("curve-bf16", None, options=lambda s: [*CURVE, "--dtype", "bf16"], decomposes=False),
         COSTLY,
         slow_copy(),
-        Trial("stall", None, options=lambda s: ["--inject-stall-s", f"{1.5 * s:.4f}"]),
+        Trial("stall", None, options=lambda s: ["--inject-stall-s", f"{1.5 * s:.4f}"], steps=8),
         Trial("one-sample", options=lambda s: ["--local-batch-size", "1"], steps=50),
         none(12, 1, "blocking"),
     ],
@@ -257,6 +259,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--only", nargs="*", default=[*TRIALS], metavar="BENCHMARK[/CAUSE[/MODE]]")
     parser.add_argument("--seconds", type=float, default=3600.0, help="after them no trial begins")
+    parser.add_argument("--step-s", type=float, default=0.1)
     parser.add_argument("--device", default="cuda", help="cpu with --size smoke: a rehearsal, which proves nothing")
     parser.add_argument("--size", default="quick")
     options = parser.parse_args()
@@ -265,7 +268,7 @@ def main() -> int:
     if options.device == "cpu":
         BATCHES.update(dict.fromkeys(BATCHES, 4))
     for name, trials in TRIALS.items():
-        step_s = 0.1
+        step_s = options.step_s
         for trial in trials:
             keys = {name, f"{name}/{trial.cause}", f"{name}/{trial.cause}/{trial.mode}"}
             if not keys & {*options.only} or time.monotonic() > end_s:

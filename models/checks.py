@@ -197,6 +197,20 @@ def stolen_time(health_before: Optional[Mapping[str, Any]], health_after: Option
     return [f"a virtual machine: {stolen_ticks / all_ticks:.0%} of its processor time went to others while it ran"]
 
 
+def shared_devices(
+    ranks: Ranks, place: str, health_before: Optional[Mapping[str, Any]], health_after: Optional[Mapping[str, Any]]
+) -> List[str]:
+    """Return a warning if other processes are on the device of a rank, by both health reports. place: of this rank."""
+    here = min((health or {}).get("processes") or 0 for health in (health_before, health_after))
+    count, place = max(ranks.gather((here, place)))
+    if count < 2:
+        return []
+    return [
+        f"shared device: {count} processes are on the GPU of {place}, and one of them is this job's: what others do "
+        "there counts as computing, and what they take as energy"
+    ]
+
+
 def throttled_ranks(ranks: Ranks, health: Optional[Mapping[str, object]]) -> Optional[Dict[str, object]]:
     """Return the ranks whose devices are slowed down now, with the reasons; one of them slows down all.
 

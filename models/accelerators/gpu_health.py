@@ -27,7 +27,8 @@ def nvml_index(environ: Mapping[str, str], index: int) -> Optional[int]:
 
 
 def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str, object]]:
-    """Return clocks (MHz), temperature (°C), power (W), throttling and ECC errors of one GPU.
+    """Return clocks (MHz), temperature (°C), power (W), throttling and ECC errors of one GPU, and how many processes
+    hold memory there (0: it does not tell, as in a container).
 
     None without nvidia-ml-py, a driver, or the GPU's identity.
     """
@@ -38,6 +39,7 @@ def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str,
     reasons = _ask(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu)
     power = _ask(pynvml, "nvmlDeviceGetPowerUsage", gpu)
     limit = _ask(pynvml, "nvmlDeviceGetEnforcedPowerLimit", gpu)
+    processes = _ask(pynvml, "nvmlDeviceGetComputeRunningProcesses", gpu)
     return {
         "clock_mhz": _ask(pynvml, "nvmlDeviceGetClockInfo", gpu, 1),  # NVML_CLOCK_SM
         "clock_max_mhz": _ask(pynvml, "nvmlDeviceGetMaxClockInfo", gpu, 1),
@@ -47,6 +49,7 @@ def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str,
         "power_limit_w": None if limit is None else limit / 1000,
         "throttled": None if reasons is None else [text for bit, text in NVIDIA_REASONS.items() if reasons & bit],
         "ecc_uncorrected": _ask(pynvml, "nvmlDeviceGetTotalEccErrors", gpu, 1, 0),  # uncorrected, since the last boot
+        "processes": None if processes is None else len(processes),
     }
 
 

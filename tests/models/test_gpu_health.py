@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from models.accelerators import cuda, gpu_health
-from models.checks import check_devices_differ
+from models.checks import check_devices_differ, shared_devices
 from models.errors import ImpossibleRequest
 from models.ranks import Ranks
 from models.world import World
@@ -25,6 +25,7 @@ def nvmlDeviceGetTemperature(gpu, sensor): return 61
 def nvmlDeviceGetPowerUsage(gpu): return 399_500
 def nvmlDeviceGetCurrentClocksThrottleReasons(gpu): return 0x04 | 0x40 | 0x01
 def nvmlDeviceGetTotalEccErrors(gpu, kind, counter): raise RuntimeError("Not Supported")
+def nvmlDeviceGetComputeRunningProcesses(gpu): return ["pid 1151", "pid 1176"]
 """
 # What amdsmi does at import where ROCm is not installed (amdsmi 7.0.2, amdsmi_wrapper.py).
 NO_LIBRARY = """
@@ -61,7 +62,18 @@ def test_health_of_an_nvidia_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert health["power_w"] == 399.5
     assert {health[name] for name in ("power_limit_w", "ecc_uncorrected")} == {None}
     assert health["throttled"] == ["power cap", "hardware thermal"]
+    assert health["processes"] == 2
     assert gpu_health.nvml_health(None, None) is None
+
+
+def test_other_processes_on_a_ranks_gpu_are_told() -> None:
+    """Whatever they do there, --decompose takes for the device's own computing."""
+    place = "rank 0 on n07, cuda:0, GPU-c43659b6"
+    alone, shared = {"processes": 1}, {"processes": 3}
+    (warning,) = shared_devices(Ranks(World()), place, shared, shared)
+    assert warning.startswith(f"shared device: 3 processes are on the GPU of {place}, ")
+    for before, after in ((alone, alone), (alone, shared), ({}, shared), (None, None), ({"processes": None}, shared)):
+        assert shared_devices(Ranks(World()), place, before, after) == []
 
 
 # --- AMD
