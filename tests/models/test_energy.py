@@ -1,7 +1,8 @@
-"""Energy of the devices: two sources that agree, or none; by fakes of NVML and AMD SMI, since no GPU is here."""
+"""Energy of the devices: two sources that agree, or none; by fakes of NVML and AMD SMI, and what an H200 said."""
 
 from __future__ import annotations
 
+import csv
 import itertools
 import sys
 import threading
@@ -109,6 +110,22 @@ def test_a_library_that_does_not_return_holds_no_job(bench: Bench) -> None:
 def test_no_number_without_two_sources_that_agree(change: dict[str, float], why: str | None) -> None:
     found = energy.doubt(**{**GOOD, **change})
     assert found is None if why is None else why in (found or "")
+
+
+def test_the_lag_of_a_real_gpus_power_is_less_than_what_is_allowed() -> None:
+    """h200_energy.csv: NVML of an H200 (driver 580), idle for a second, then three of products, then idle."""
+    with Path(__file__).with_name("h200_energy.csv").open() as file:
+        rows = [[float(cell) for cell in row] for row in itertools.islice(csv.reader(file), 1, None)]
+    at_s, joules, watts = [[row[column] for row in rows] for column in range(3)]
+
+    def missing_j(end: int) -> float:
+        polled = sum((at_s[n + 1] - at_s[n]) * (watts[n] + watts[n + 1]) / 2 for n in range(end))
+        return joules[end] - polled
+
+    end_of_work = max(number for number, power in enumerate(watts) if power > 680)
+    lag_s = missing_j(end_of_work) / max(watts)
+    assert 0.3 < lag_s < energy.DISAGREE * energy.SHORTEST_S / 2
+    assert abs(missing_j(len(watts) - 1)) < 0.01 * joules[-1]  # it is made up for when the work is over
 
 
 def test_energy_is_the_sum_over_devices() -> None:
