@@ -271,11 +271,10 @@ def _sentence(
         together = "computing or communication, which cannot be told apart: each rank has a part of the model"
         return f"{step}, {share:.0%} of it {together}"
     known = sorted((name for name in lost if name not in UNKNOWN), key=lambda name: -lost[name])
-    shares = [f"{name} {lost[name] / lost_ms:.0%}" for name in known[:2]]
-    unknown_ms = math.fsum(lost.get(name, 0.0) for name in UNKNOWN)
-    if unknown_ms:
-        shares.append(f"no known cause {unknown_ms / lost_ms:.0%}")
-    return f"{step}, and no cause explains {EXPLAINED:.0%} of the {_ms(lost_ms)} lost: {', '.join(shares)}"
+    shares = {name: lost[name] / lost_ms for name in known[:2]}
+    shares["no known cause"] = math.fsum(lost.get(name, 0.0) for name in UNKNOWN) / lost_ms
+    said = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
+    return f"{step}, and no cause explains {EXPLAINED:.0%} of the {_ms(lost_ms)} lost: {said}"
 
 
 def _named(bound: str, evidence: Evidence) -> str:

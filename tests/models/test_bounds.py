@@ -95,6 +95,13 @@ def test_two_causes_of_which_none_explains_enough_are_both_told_and_none_is_name
     assert "catalogue/test_fio.py" in found["next"]
 
 
+def test_a_share_that_rounds_to_nothing_is_not_told() -> None:
+    text = decomposition(slow_loader(0.6, copy_ms=0.1, step_ms=250.1))["text"]
+    assert text.endswith("storage 60%, decoding 40%")
+    text = decomposition(slow_loader(0.6, loading=replace(FAST_LOADER, step_ms=100.0), copy_ms=0.1))["text"]
+    assert ": decoding 66%, no known cause 34%" in text
+
+
 def test_a_wait_that_the_loader_alone_does_not_need_is_not_put_on_it() -> None:
     quick = replace(slow_loader(0.95).loading or FAST_LOADER, step_ms=20.0)
     found = decomposition(slow_loader(0.95, loading=quick))
