@@ -91,11 +91,14 @@ def count(path: str) -> Optional[int]:
     """Return how many GPUs the tool lists, whatever a job may use; None if it lists none.
 
     path: where the tool is looked for, as in PATH. `nvidia-smi -L` goes on behind a GPU that is lost, where a query of
-    facts says nothing of any.
+    facts says nothing of any. If it fails for another reason, the rest of its list does not count.
     """
     tool = shutil.which("nvidia-smi", path=path)
     if tool:
-        return len(re.findall(r"^GPU \d+: .*\(UUID: ", _run([tool, "-L"])[0], re.MULTILINE)) or None
+        listed, why = _run([tool, "-L"])
+        if why and "Unable to determine the device handle" not in listed + why:
+            return None
+        return len(re.findall(r"^GPU \d+: .*\(UUID: ", listed, re.MULTILINE)) or None
     return len({gpu.get("pci_bus_id") for gpu in look({"PATH": path}).devices}) or None
 
 

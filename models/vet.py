@@ -20,10 +20,10 @@ from models import host, node, node_devices, node_network
 
 UNFIT = 97  # the exit code, which neither a shell nor Python has for anything else
 TOLERANCES = {"memory GiB": 0.02, "clock cap MHz": 0.02}  # what a kernel keeps of the memory differs between versions
-LINK = re.compile(r"link (\S+) Gbit/s")
+LINKS = re.compile(r"links of ([\d.]+) Gbit/s")
 FILE_SYSTEM = re.compile(r"file system of (/.*)")
 UP = ("up", "ACTIVE", None)
-DOWN = ("down", "DOWN")  # other states pass by, as ARMED
+COMING_UP = ("INIT", "ARMED")  # of InfiniBand, until the subnet manager has seen the port
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -104,7 +104,7 @@ def compared(limits: Mapping[str, Any], environ: Mapping[str, str] = os.environ,
 
 def fact(name: str, environ: Mapping[str, str], root: str) -> Any:
     """Return what this node is in a limit's words; None, or any exception, where that cannot be known."""
-    link, file_system = LINK.fullmatch(name), FILE_SYSTEM.fullmatch(name)
+    links, file_system = LINKS.fullmatch(name), FILE_SYSTEM.fullmatch(name)
     path = environ.get("PATH", os.defpath)
     if name == "memory GiB":
         memory = host.main_memory_bytes(root)
@@ -120,23 +120,20 @@ def fact(name: str, environ: Mapping[str, str], root: str) -> Any:
     if name == "GPU power limit W":  # CUDA_VISIBLE_DEVICES is the job's in a prolog, so the tool is asked without it
         gpus: List[Any] = node_devices.look({"PATH": path}).devices
         return min(gpu["power_limit_w"] for gpu in gpus)
-    if link:
-        return _rate(link[1], root)
+    if links:
+        return _links(float(links[1]), root)
     if file_system:
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(file_system[1])  # where a link in the path cannot be followed, nothing is known
         kind = node.storage({"it": file_system[1]}, root)["it"]
         return None if kind == "autofs" else kind  # it is mounted on first use
     return None
 
 
-def _rate(name: str, root: str) -> Optional[float]:
-    """Return the rate of a link in Gbit/s, 0 where it is down.
-
-    None where it is not there: a card that has another name since an update of the kernel is not lost.
-    """
-    for card in node_network.network(root):
-        if card["name"] == name:
-            if card.get("state") in DOWN:
-                return 0.0
-            rate: Any = card.get("rate_gbit_s") if card.get("state") in UP else None
-            return rate
-    return 0.0 if host.read_text(root, f"sys/class/net/{name}/operstate").strip() == "down" else None
+def _links(rate: float, root: str) -> Optional[int]:
+    """Return how many links are up with at least a rate in Gbit/s, whichever: an update may give cards other names."""
+    cards = node_network.network(root)
+    if not cards or any(card.get("state") in COMING_UP for card in cards):
+        return None
+    rates: List[Any] = [card.get("rate_gbit_s") for card in cards if card.get("state") in UP]
+    return sum(each is not None and each >= rate for each in rates)

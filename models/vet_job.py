@@ -26,7 +26,7 @@ GIVE_UP_S = 50.0
 PRODUCT_S = 1.0  # of each device
 COPY_S = 0.5
 COPY_BYTES = 256 << 20  # more than the caches hold
-PAIR_BYTES = 4 << 20
+PAIR_BYTES = 1 << 20
 PAIR_TIMES = 4  # the first one is not timed
 ALONE_TIMES = 12  # when a pair that was slow exchanges again
 PAIRS_ALONE = 8  # at most
@@ -54,7 +54,6 @@ class Trait(NamedTuple):
 TRAITS: Mapping[str, Trait] = {
     "main_memory_bytes": Trait("memory", 0.98, " GiB", 2.0**30),
     "node_cores": Trait("cores", 0.999),
-    "devices": Trait("devices", 0.999),
     "clock_cap_mhz": Trait("cap of the clock", 0.98, " MHz"),
     "product_gflop_s": Trait("matrix products", 0.8, " GFLOP/s"),
     "copy_gb_s": Trait("copies in memory", 0.7, " GB/s"),
@@ -84,13 +83,13 @@ def main(arguments: Sequence[str]) -> int:
     late.start()
     try:
         world = detect(os.environ)
-        looks, pairs = _measure(look, world, began_s + PAIRS_UNTIL_S)
+        looks, slow = _measure(look, world, began_s + PAIRS_UNTIL_S)
     except Exception as error:  # a job must not fail because of this
         _not_vetted(look, first_line(error))
         return 0
     finally:
         late.cancel()
-    verdict = judged(looks, pairs)
+    verdict = judged(looks, slow)
     is_first = world.rank == 0
     _write(look, verdict.unfit.get(look["node"], ""), verdict.warnings if is_first else ())
     if not is_first:
@@ -99,8 +98,11 @@ def main(arguments: Sequence[str]) -> int:
     if not options.unfit:
         return vet.UNFIT if verdict.unfit else 0
     if verdict.unfit:
-        with open(options.unfit, "w", encoding="utf-8") as file:
-            file.write(one_word(verdict.unfit))
+        try:
+            with open(options.unfit, "w", encoding="utf-8") as file:
+                file.write(one_word(verdict.unfit))
+        except OSError as error:
+            print(f"vet: the job goes on, since {options.unfit} cannot be written: {error.strerror}", flush=True)
     return 0
 
 
@@ -118,7 +120,7 @@ def _not_vetted(look: Look, why: str) -> None:
 
 
 def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], Pairs]:
-    """Measure on all nodes at once, and return what all of them say, in order of rank, with this one's own `look`."""
+    """Measure on all nodes at once. Returns what all say, in order of rank, with this one's own `look`; slow pairs."""
     from models.ranks import Ranks  # imported late, because torch takes seconds to import
 
     ranks = Ranks(world)
@@ -130,7 +132,7 @@ def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], P
             look["device_error"] = first_line(error)
         ranks.barrier()
         look["clock_s"] = round(time.time(), 3)
-        pairs = pair_rates(ranks, deadline_s) if world.size > 1 else {}
+        pairs, slow = pair_rates(ranks, deadline_s) if world.size > 1 else ({}, {})
         own = [rate for pair, rate in pairs.items() if world.rank in pair]
         if len(own) > 1:  # of one pair nothing says which of the two is slow
             look["link_gb_s"] = max(own)
@@ -139,7 +141,7 @@ def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], P
     except RuntimeError as error:  # of torch, as where another rank has ended
         raise CommandError(f"the nodes do not reach each other: {first_line(error)}") from None
     looks[world.rank] = look
-    return looks, pairs
+    return looks, slow
 
 
 def _write(look: Look, unfit: str, warnings: Sequence[str]) -> None:
@@ -176,10 +178,11 @@ def facts(environ: Mapping[str, str], known: Sequence[str] = (), root: str = "/"
 
     leaked: variables that slow a job down or change its network, without those that are `known` to be meant.
     """
-    names = [name for name in environ if name in LEAKS or name.startswith(LEAK_PREFIX)]
+    meant = {*known, *node.VERSION_VARIABLES.values()}
+    names = {name for name in environ if name in LEAKS or name.startswith(LEAK_PREFIX)} - meant
     return {
         "node": node.node_name(environ),
-        "leaked": [f"{name}={environ[name][:60]}" for name in sorted(names) if name not in known],
+        "leaked": [f"{name}={environ[name][:60]}" for name in sorted(names)],
         "main_memory_bytes": host.main_memory_bytes(root),
         "node_cores": host.node_cores(root),
         "clock_cap_mhz": host.health(root)["clock_cap_mhz"],
@@ -259,11 +262,11 @@ def rounds(size: int) -> List[List[Tuple[int, int]]]:
     return found
 
 
-def pair_rates(ranks: Any, deadline_s: float) -> Pairs:
-    """Exchange data between all pairs of ranks, as far as there is time. Returns the same on all ranks.
+def pair_rates(ranks: Any, deadline_s: float) -> Tuple[Pairs, Pairs]:
+    """Exchange data between all pairs of ranks, as far as there is time. Returns all and the slow ones, on all ranks.
 
-    Each round has half as many pairs as there are ranks, so that all links are busy, as in a collective. Pairs that are
-    slow then exchange again, one after the other: only what is slow alone, too, is a bad link.
+    Each round has half as many pairs as there are ranks, so that all links are busy, as in a collective. The slowest
+    pairs then exchange again, one after the other: only what is slow alone, too, or too slow for that, is a bad link.
     """
     own: Dict[Tuple[int, int], float] = {}
     for pairs in rounds(ranks.size):
@@ -273,12 +276,14 @@ def pair_rates(ranks: Any, deadline_s: float) -> Pairs:
         said = ranks.gather((end_s - begin_s, deadline_s - end_s))  # all must decide the same
         if max(round_s for round_s, _ in said) > min(left_s for _, left_s in said):
             break
-    for pair in slow_pairs(_merged(ranks.gather(own))):
-        if ranks.rank in pair:
+    found = _merged(ranks.gather(own))
+    suspects = slow_pairs(found)
+    for pair in suspects:
+        needed_s = 2 * PAIR_BYTES * ALONE_TIMES / found[pair] / 1e9
+        if min(ranks.gather(deadline_s - time.monotonic())) > needed_s and ranks.rank in pair:
             own[pair] = max(own[pair], _exchange(ranks.rank, pair, ALONE_TIMES))
-        if min(ranks.gather(deadline_s - time.monotonic())) < 0:
-            break
-    return _merged(ranks.gather(own))
+    found = _merged(ranks.gather(own))
+    return found, {pair: found[pair] for pair in slow_pairs(found) if pair in suspects}
 
 
 def _merged(rates: Sequence[Pairs]) -> Pairs:
@@ -316,17 +321,24 @@ def _exchange(rank: int, pair: Tuple[int, int], times: int) -> float:
 # --- all nodes beside each other --------------------------------------------------------------------------------------
 
 
-def judged(looks: Sequence[Look], pairs: Pairs) -> Verdict:
-    """Say which nodes are far below the median of the job, and what is wrong of which no node can be named."""
+def judged(looks: Sequence[Look], slow: Pairs) -> Verdict:
+    """Say which nodes are far below the median of the job, and what is wrong of which no node can be named.
+
+    slow: pairs, and their GB/s.
+    """
     reasons: Dict[str, List[str]] = {}
     for key in TRAITS:
         for name, text in _low(looks, key):
             reasons.setdefault(name, []).append(text)
-    for look in looks:
-        if "device_error" in look:
-            reasons.setdefault(look["node"], []).append(f"its device fails: {look['device_error']}")
+    errors = {look["node"]: f"its device fails: {look['device_error']}" for look in looks if "device_error" in look}
+    warnings = []
+    if len(looks) >= FEWEST and len(errors) < len(looks) / 2:
+        for name, text in errors.items():
+            reasons.setdefault(name, []).append(text)
+    else:  # of all or few nodes it may be the torch, or what the job asked for
+        warnings = [f"{name}: {text}" for name, text in errors.items()]
     unfit = {name: ", ".join(texts) for name, texts in reasons.items()}
-    return Verdict(unfit, [*_clocks(looks), *_leaks(looks), *_slow_links(looks, pairs)])
+    return Verdict(unfit, [*warnings, *_clocks(looks), *_leaks(looks), *_slow_links(looks, slow)])
 
 
 def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:
@@ -366,12 +378,10 @@ def _leaks(looks: Sequence[Look]) -> List[str]:
     return [f"leaked: {listed}; `env:` of the platform does not set that"]
 
 
-def _slow_links(looks: Sequence[Look], pairs: Pairs) -> List[str]:
+def _slow_links(looks: Sequence[Look], slow: Pairs) -> List[str]:
     texts = []
-    for low, high in slow_pairs(pairs):
+    for (low, high), rate in slow.items():
         names = f"{looks[low]['node']} and {looks[high]['node']}"
         least = min(looks[rank]["link_gb_s"] for rank in (low, high))
-        texts.append(
-            f"slow link: {names} exchange {pairs[low, high]:.3g} GB/s, and each of them {least:.3g} with others"
-        )
+        texts.append(f"slow link: {names} exchange {rate:.3g} GB/s, and each of them {least:.3g} with others")
     return texts

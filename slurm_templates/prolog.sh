@@ -10,21 +10,21 @@ export PATH
 
 verdict=0
 trap 'exit $verdict' EXIT # also where the shell itself fails, as when it cannot fork
-trap 'exit 0' TERM HUP INT # slurmd sends SIGTERM, and SIGKILL a moment later
+trap 'exit 0' TERM HUP INT QUIT USR1 USR2 # slurmd sends SIGTERM, and SIGKILL a moment later
 trap '' PIPE
 say() {
     echo "hpc-ml-bench-vet: $1: this node is not vetted"
     logger -t hpc-ml-bench-vet "$1: this node is not vetted" >/dev/null 2>&1 & # it may hang, too
     sleep 1
 }
-trap 'kill -KILL $vet; say "no answer within $seconds s"; exit 0' USR1
+trap 'kill -KILL $vet; say "no answer within $seconds s"; exit 0' URG # which slurmstepd does not block, and which is ignored by default
 
 # slurmd waits until nobody has its pipe open. A process that hangs in a file system would keep it open for ever.
 output=/dev/null
 [ -n "${SLURM_JOB_ID:-}" ] || output=/dev/stdout # by hand, as HealthCheckProgram, in a pod
 "$python" -I "$folder/models.pyz" vet limits "$folder/limits.json" </dev/null >"$output" 2>&1 &
 vet=$!
-(sleep "$seconds" && kill -USR1 $$) </dev/null >/dev/null 2>&1 &
+(sleep "$seconds" && kill -URG $$) </dev/null >/dev/null 2>&1 &
 alarm=$!
 wait "$vet" # a signal interrupts it, as it would not a command in the foreground
 code=$?

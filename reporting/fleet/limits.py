@@ -41,9 +41,10 @@ def _numbers(look: Facts) -> Iterator[tuple[str, float | None]]:
     yield "memory GiB", round(memory / 2**30, 3)
     yield "cores", number(host.get("node_cores"))
     yield "devices", len({device.get("pci_bus_id") for device in part(look, "devices").get("list") or ()} - {None})
-    for card in part(look, "network").get("list") or ():
-        if card.get("state") in UP:
-            yield f"link {card.get('name')} Gbit/s", number(card.get("rate_gbit_s"))
+    cards = [card for card in part(look, "network").get("list") or () if card.get("state") in UP]
+    rates = [rate for card in cards if (rate := number(card.get("rate_gbit_s")))]
+    for rate in rates:
+        yield f"links of {rate:g} Gbit/s", sum(each >= rate for each in rates)
 
 
 def told(limits: Mapping[str, Limits]) -> list[str]:

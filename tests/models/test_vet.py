@@ -52,7 +52,7 @@ def limits(tmp_path: Path) -> Path:
         "memory GiB": 251.484,
         "cores": 4,
         "clock cap MHz": 2500,
-        "link mlx5_0/1 Gbit/s": 200,
+        "links of 200 Gbit/s": 1,
         "file system of /scratch": "lustre",
     }
     path = folder / "limits.json"
@@ -89,8 +89,8 @@ def test_a_pod_has_the_limits_of_its_node_and_else_those_of_every_other(
         ("proc/meminfo", f"MemTotal: {KIB // 2} kB\n", "memory GiB 125.742, signed 251.484"),
         ("proc/cpuinfo", "processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n", "cores 1, signed 4"),
         ("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "1200000\n", "clock cap MHz 1200, signed 2500"),
-        ("sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (2X HDR)\n", "link mlx5_0/1 Gbit/s 100, signed 200"),
-        ("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n", "link mlx5_0/1 Gbit/s 0, signed 200"),
+        ("sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (2X HDR)\n", "links of 200 Gbit/s 0, signed 1"),
+        ("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n", "links of 200 Gbit/s 0, signed 1"),
         ("proc/self/mounts", "/dev/sda / xfs rw 0 0\n", "file system of /scratch xfs, signed lustre"),
     ],
 )
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_not_unfit(limits: Path, tmp_path: Path, capfd: C
     code, said = verdict(limits, tmp_path / "nothing", capfd)
     assert (code, said.partition("; ")[0]) == (0, "n07 is as signed")
     assert said.endswith(
-        "; not known: memory GiB, cores, clock cap MHz, link mlx5_0/1 Gbit/s, file system of /scratch\n"
+        "; not known: memory GiB, cores, clock cap MHz, links of 200 Gbit/s, file system of /scratch\n"
     )
 
 
@@ -171,7 +171,7 @@ def test_a_mistake_of_our_own_takes_no_node_out_of_service(
 
 def test_a_port_that_is_not_up_yet_is_not_unfit(limits: Path, root: Path, capfd: Capture) -> None:
     write(root / "sys/class/infiniband/mlx5_0/ports/1/state", "3: ARMED\n")
-    assert verdict(limits, root, capfd) == (0, "n07 is as signed; not known: link mlx5_0/1 Gbit/s\n")
+    assert verdict(limits, root, capfd) == (0, "n07 is as signed; not known: links of 200 Gbit/s\n")
 
 
 GPU = "GPU {0}: NVIDIA A100-SXM4-40GB (UUID: GPU-{0}d2b7c1e-0000-4000-8000-00000000000{0})"
@@ -184,6 +184,7 @@ LOST = "Unable to determine the device handle for GPU 0000:44:00.0: GPU is lost.
         ([GPU.format(number) for number in range(4)], 0, ([], [])),
         ([GPU.format(0), LOST, GPU.format(2), GPU.format(3)], 15, (["devices 3, signed 4"], [])),
         (["No devices were found"], 6, ([], ["devices"])),
+        ([GPU.format(0), "Failed to initialize NVML: Driver/library version mismatch"], 18, ([], ["devices"])),
     ],
 )
 def test_a_gpu_that_is_lost_is_unfit(
@@ -273,7 +274,6 @@ def looks(count: int = 8) -> list[vet_job.Look]:
         ({"link_gb_s": 0.1}, "its fastest exchange with another node 0.1 GB/s (usual 1.2)"),
         ({"shm_free_bytes": 1 << 20}, "room in /dev/shm 0.0009766 GiB (usual 10)"),
         ({"device_error": "CUDA error: uncorrectable ECC"}, "its device fails: CUDA error: uncorrectable ECC"),
-        ({"devices": 1, "product_gflop_s": [100.0], "copy_gb_s": [20.0]}, "devices 1 (usual 2)"),
     ],
 )
 def test_a_node_far_below_its_siblings_is_unfit(changes: dict[str, Any], why: str) -> None:
@@ -293,11 +293,43 @@ def test_of_two_nodes_nothing_says_which_is_wrong() -> None:
     assert vet_job.judged(of_job, {}) == ({}, [])
 
 
-def test_a_slow_pair_of_fast_nodes_is_a_cable() -> None:
+def test_a_pair_that_is_slow_while_both_are_fast_with_others_is_found() -> None:
     pairs = dict.fromkeys(itertools.combinations(range(8), 2), 1.1)
+    assert vet_job.slow_pairs(pairs) == []
     pairs[2, 5] = 0.2
-    (text,) = vet_job.judged(looks(), pairs).warnings
+    assert vet_job.slow_pairs(pairs) == [(2, 5)]
+    (text,) = vet_job.judged(looks(), {(2, 5): 0.2}).warnings
     assert text == "slow link: n2 and n5 exchange 0.2 GB/s, and each of them 1.2 with others"
+
+
+class AllRanks:
+    """Rank 0, and the others, which are fast with each other."""
+
+    rank, size = 0, 16
+
+    def gather(self, thing: Any) -> list[Any]:
+        is_rates = isinstance(thing, dict)
+        return [thing, dict.fromkeys(itertools.combinations(range(1, 16), 2), 1.0) if is_rates else thing]
+
+
+@pytest.mark.parametrize(("slow_alone", "expected"), [(False, {}), (True, {(0, 5): 0.1})])
+def test_only_a_pair_that_is_slow_alone_too_is_a_bad_link(
+    monkeypatch: pytest.MonkeyPatch, slow_alone: bool, expected: dict[tuple[int, int], float]
+) -> None:
+    def exchange(rank: int, pair: tuple[int, int], times: int) -> float:
+        is_alone = times == vet_job.ALONE_TIMES
+        return 0.1 if pair == (0, 5) and (slow_alone or not is_alone) else 1.0
+
+    monkeypatch.setattr(vet_job, "_exchange", exchange)
+    assert vet_job.pair_rates(AllRanks(), time.monotonic() + 60)[1] == expected
+
+
+def test_an_error_of_all_devices_is_no_nodes_fault() -> None:
+    of_job = looks()
+    for look in of_job:
+        look["device_error"] = "CUDA error: no kernel image is available"
+    unfit, warnings = vet_job.judged(of_job, {})
+    assert (unfit, len(warnings)) == ({}, 8)
 
 
 def test_a_clock_that_is_off_is_a_warning() -> None:
@@ -307,7 +339,13 @@ def test_a_clock_that_is_off_is_a_warning() -> None:
 
 
 def test_variables_that_leaked_are_named_once() -> None:
-    environ = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "HOME": "/root"}
+    environ = {
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_VERSION": "2.28.3-1",
+        "OMP_NUM_THREADS": "4",
+        "HOME": "/root",
+    }
     assert vet_job.facts(environ, ["OMP_NUM_THREADS"])["leaked"] == ["CUDA_LAUNCH_BLOCKING=1", "NCCL_DEBUG=INFO"]
     of_job = looks()
     for look in of_job[:6]:

@@ -18,7 +18,7 @@ from platforms.rundir.session_history import FIRST
 from platforms.runner.retries import next_attempt
 from platforms.schedulers.slurm import judge, render
 from platforms.schedulers.slurm.judge import PolledJob
-from platforms.schedulers.slurm.rows import ExitFile
+from platforms.schedulers.slurm.rows import VET_STEP, ExitFile
 from tests.platforms.test_slurm import ALONE, SPEC, account, checked, cluster, programs, row, run_script
 
 VET = {"slurm": {"vet": True}}
@@ -133,3 +133,16 @@ def test_what_is_wrong_without_a_culprit_is_a_warning_of_the_run() -> None:
     assert run.warnings == ("vet: slow link: n2 and n5 exchange 0.2 GB/s",)
     assert run.nodes["n2"]["vet"]["product_gflop_s"] == [98.7]
     assert run.problems == ()
+
+
+@pytest.mark.parametrize("state", ["FAILED", "OUT_OF_MEMORY"])
+def test_however_the_look_ends_the_job_is_judged_by_its_own_step(state: str) -> None:
+    steps = [row(state, id="7.0", name=VET_STEP, exit_code=1), row("COMPLETED", id="7.1")]
+    rows = account("COMPLETED", 0, 0, *steps)
+    job = PolledJob(row("COMPLETED"), rows, started=True, exit_file=ExitFile(0, 31.0, 0, nodes="cn[1-3]"))
+    assert judge.judge(job).state is State.SUCCEEDED
+
+
+def test_a_step_sees_all_devices_of_its_node_where_slurm_gives_them_to_tasks() -> None:
+    words = step(SPEC, slurm={"vet": True, "gpus": "gpus-per-task"})
+    assert f"--gpus-per-task={SPEC.layout.devices_per_node}" in words

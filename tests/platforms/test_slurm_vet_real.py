@@ -14,6 +14,7 @@ from benchmarks.vet_trials import Etc, drained
 from platforms.job import Outcome, State
 from platforms.rundir import code_archive
 from platforms.runner import Runner
+from platforms.schedulers.slurm.rows import VET_STEP
 from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_slots import slot
 from tests.platforms.slurm_jobs import cluster, finish, shell
@@ -85,3 +86,4 @@ def test_a_job_with_an_unfit_node_begins_again_without_it(slurm: Cluster, tmp_pa
     log = (last.folder / "log").read_text()
     assert "vet: 2 of 2 nodes fit, after " in log
     assert log.count("trained") == 2
+    assert slurm.ask("sacct", "-n", "-P", "-o", "JobName").count(VET_STEP) == 2

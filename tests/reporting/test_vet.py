@@ -38,7 +38,7 @@ def test_the_best_of_the_last_runs_is_the_limit() -> None:
         "memory GiB": 251.5,
         "cores": 64,
         "devices": 4,
-        "link mlx5_0/1 Gbit/s": 200,
+        "links of 200 Gbit/s": 1,
         "file system of /scratch/runs": "lustre",
     }
 
@@ -56,10 +56,10 @@ def test_file_systems_that_differ_are_not_signed() -> None:
 
 def test_nodes_that_are_alike_stand_in_one_line() -> None:
     limits = {f"n{number}": limits_of([look()], None) for number in range(3)}
-    assert told(limits) == ["3 nodes: memory GiB 252, cores 64, link mlx5_0/1 Gbit/s 200 (n0, n1, n2)"]
+    assert told(limits) == ["3 nodes: memory GiB 252, cores 64, links of 200 Gbit/s 1 (n0, n1, n2)"]
     limits["n7"] = limits_of([look(125.75)], None)
     _, seven, advice = told(limits)
-    assert seven == "1 node: memory GiB 126, cores 64, link mlx5_0/1 Gbit/s 200 (n7)"
+    assert seven == "1 node: memory GiB 126, cores 64, links of 200 Gbit/s 1 (n7)"
     assert advice.endswith("Repair it before you sign.")
 
 
@@ -81,7 +81,7 @@ def vet(site: Path, *words: str) -> int:
 def test_without_sign_nothing_is_written(site: Path, capsys: Capture) -> None:
     before = sorted(site.rglob("*"))
     assert vet(site) == 0
-    assert capsys.readouterr().out.startswith("2 nodes: memory GiB 252, cores 64, link mlx5_0/1 Gbit/s 200")
+    assert capsys.readouterr().out.startswith("2 nodes: memory GiB 252, cores 64, links of 200 Gbit/s 1")
     assert sorted(site.rglob("*")) == before
 
 

@@ -39,7 +39,7 @@ from platforms.job import UNFIT, State, Status, signal_of_exit, state_of_exit
 from platforms.schedulers import log_file
 from platforms.schedulers.slurm.error_messages import LogErrors, find_errors
 from platforms.schedulers.slurm.node_states import drain_command, why_out_of_service
-from platforms.schedulers.slurm.rows import ExitFile, JobRow, NodeRow, expand_nodes
+from platforms.schedulers.slurm.rows import VET_STEP, ExitFile, JobRow, NodeRow, expand_nodes
 from platforms.schedulers.slurm.states import STATES, asked_node_is_out, can_never_start
 
 NEVER_S = 20.0  # how long a job must pend for a hopeless reason: reasons come and go at first
@@ -284,7 +284,8 @@ def _ended(job: PolledJob) -> _Ended:
     if slurm_state is None:
         status = replace(status, ended_s=_ended_s_by_script(status, exit_file))
     errors = find_errors(job.log_lines, job.job_id, status.nodes)
-    return _Ended(job, account_row, last_row, rows[1:], slurm_state, status, errors)
+    steps = [row for row in rows[1:] if row.name != VET_STEP]
+    return _Ended(job, account_row, last_row, steps, slurm_state, status, errors)
 
 
 def _refusal(ended: _Ended) -> _End | None:

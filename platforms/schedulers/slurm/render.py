@@ -22,7 +22,7 @@ from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
 from platforms.schedulers import node_facts
 from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, launcher_place
-from platforms.schedulers.slurm.rows import expand_nodes
+from platforms.schedulers.slurm.rows import VET_STEP, expand_nodes
 
 if TYPE_CHECKING:
     import jinja2
@@ -250,7 +250,10 @@ def vet_step(spec: JobSpec, platform: Platform) -> list[str]:
     words += ["--unfit", f"{folder_of(platform, spec.name)}/unfit"]
     command = ["sh", "-c", shlex.quote(VET), "sh", python, *map(shlex.quote, words)]
     one_a_node = replace(spec, launcher="torchrun")
-    return [*_srun(one_a_node, platform), *_in_container(command, spec, platform)]
+    srun = [*_srun(one_a_node, platform), f"--job-name={VET_STEP}"]
+    if platform.slurm.gpus == "gpus-per-task":
+        srun += [_option(name, value) for name, value in _device_options(one_a_node, platform)]
+    return [*srun, *_in_container(command, spec, platform)]
 
 
 def _in_container(command: list[str], spec: JobSpec, platform: Platform) -> list[str]:

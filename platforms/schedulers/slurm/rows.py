@@ -14,6 +14,7 @@ from platforms.schedulers.slurm.states import STATES
 # The reasons stand last because they may contain anything.
 SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%n|%r"
 SINFO_FORMAT = "%N|%P|%T|%f|%G|%H|%u|%E"
+VET_STEP = "hpc-ml-bench-vet"  # the step that compares a job's nodes; however it ends, the job goes on
 SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList,ConsumedEnergyRaw"
 
 
