@@ -1,7 +1,7 @@
 """Does vetting name a bad node, and no good one? Faults that are real, on the eight nodes of a real Slurm.
 
-    sudo python benchmarks/vet_trials.py job --folder FOLDER [--repeat 3] [--only hog link]
-    sudo python benchmarks/vet_trials.py prolog --folder FOLDER
+    sudo .venv/bin/python benchmarks/vet_trials.py job --folder FOLDER [--repeat 3] [--only hog link]
+    sudo .venv/bin/python benchmarks/vet_trials.py prolog --folder FOLDER
 
 Needs root, Slurm's programs, iproute2 and control groups of version 1 (cpu). Each node is a slurmd with a network of
 its own (a bridge joins them, 2 Gbit/s each), its own mounts, and a fifth of a core, so that eight nodes on two cores do

@@ -17,7 +17,8 @@ say() {
     logger -t hpc-ml-bench-vet "$1: this node is not vetted" >/dev/null 2>&1 & # it may hang, too
     sleep 1
 }
-trap 'kill -KILL $vet; say "no answer within $seconds s"; exit 0' URG # which slurmstepd does not block, and which is ignored by default
+# slurmstepd blocks most other signals, and a late one does no harm to whoever has this process's number then.
+trap 'kill -KILL $vet; say "no answer within $seconds s"; exit 0' URG
 
 # slurmd waits until nobody has its pipe open. A process that hangs in a file system would keep it open for ever.
 output=/dev/null
