@@ -232,7 +232,7 @@ JOB: Mapping[str, tuple[Fault, str]] = {
     "none": (nothing, ""),
     "half the memory": (half_memory, f"{BAD} is unfit: memory"),
     "a lowered clock": (clock, f"{BAD} is unfit: .*cap of the clock 1200 MHz"),
-    "a hog": (hog, f"{BAD} is unfit: matrix products"),
+    "a hog": (hog, f"{BAD} is unfit: (matrix products|copies in memory)"),
     "a slow link": (link, f"{BAD} is unfit: its fastest exchange"),
     "a slow pair": (pair, f"slow link: {BAD} and {PEER}"),
     "full /dev/shm": (full_shm, f"{BAD} is unfit: room in /dev/shm"),

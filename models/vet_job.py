@@ -338,7 +338,8 @@ def judged(looks: Sequence[Look], slow: Pairs) -> Verdict:
     else:  # of all or few nodes it may be the torch, or what the job asked for
         warnings = [f"{name}: {text}" for name, text in errors.items()]
     unfit = {name: ", ".join(texts) for name, texts in reasons.items()}
-    return Verdict(unfit, [*warnings, *_clocks(looks), *_leaks(looks), *_slow_links(looks, slow)])
+    of_fit = {pair: rate for pair, rate in slow.items() if not any(looks[rank]["node"] in unfit for rank in pair)}
+    return Verdict(unfit, [*warnings, *_clocks(looks), *_leaks(looks), *_slow_links(looks, of_fit)])
 
 
 def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:

@@ -300,6 +300,9 @@ def test_a_pair_that_is_slow_while_both_are_fast_with_others_is_found() -> None:
     assert vet_job.slow_pairs(pairs) == [(2, 5)]
     (text,) = vet_job.judged(looks(), {(2, 5): 0.2}).warnings
     assert text == "slow link: n2 and n5 exchange 0.2 GB/s, and each of them 1.2 with others"
+    of_job = looks()
+    of_job[5]["main_memory_bytes"] = 128 << 30
+    assert vet_job.judged(of_job, {(2, 5): 0.2}).warnings == []  # n5 is unfit anyway
 
 
 class AllRanks:
