@@ -33,8 +33,8 @@ def main(options: argparse.Namespace) -> int:
     answering.warn(problems)
     if not looks:
         raise RefusedError(
-            f"{site.history}: no run of {options.platform} says what its nodes are; `pytest --each-node=stale` visits "
-            "all of them"
+            f"{site.history}: no run of {options.platform} says what its nodes are; `pytest -m {options.platform} "
+            "--each-node=stale` visits all of them"
         )
     platform = checkout.load(site.folder)[1].get(options.platform)  # None: it is in the history alone
     work_dir = None if platform is None or platform.missing else platform.work_dir

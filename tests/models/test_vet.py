@@ -341,6 +341,15 @@ def test_a_clock_that_is_off_is_a_warning() -> None:
     assert vet_job.judged(of_job, {}) == ({}, ["the clock of n3 is -3.5 s off"])
 
 
+def test_a_moment_of_another_process_accuses_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    look: vet_job.Look = {}
+    rates = iter([[60.0, 100.0], [99.0, 61.0]])
+    monkeypatch.setattr(vet_job, "device_rates", lambda: {"devices": 2, "product_gflop_s": next(rates)})
+    for _ in range(2):
+        vet_job._measure_devices(look)
+    assert look == {"devices": 2, "product_gflop_s": [99.0, 100.0]}
+
+
 def test_variables_that_leaked_are_named_once() -> None:
     environ = {
         "CUDA_LAUNCH_BLOCKING": "1",

@@ -88,7 +88,10 @@ def test_without_sign_nothing_is_written(site: Path, capsys: Capture) -> None:
 def test_a_history_without_facts_says_how_to_get_them(tmp_path: Path, capsys: Capture) -> None:
     HistoryWriter(tmp_path / "history").write(visit(0, "n01", 100.0), None)
     assert vet(tmp_path) == 2
-    assert "no run of eidf_a100 says what its nodes are; `pytest --each-node=stale`" in capsys.readouterr().err
+    assert (
+        "no run of eidf_a100 says what its nodes are; `pytest -m eidf_a100 --each-node=stale`"
+        in capsys.readouterr().err
+    )
 
 
 def test_facts_that_cannot_be_read_are_told(site: Path, capsys: Capture) -> None:
