@@ -206,7 +206,7 @@ def shared_devices(
     if count < 2:
         return []
     return [
-        f"shared device: {count} processes are on the GPU of {place}, and one of them is this job's: what others do "
+        f"shared device: {count} processes are on the GPU of {place}, this job's own among them: what others do "
         "there counts as computing, and what they take as energy"
     ]
 
