@@ -129,16 +129,16 @@ def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], P
         _measure_devices(look)
         ranks.barrier()
         look["clock_s"] = round(time.time(), 3)
+        suspects = judged(ranks.gather(look), {}).unfit  # the same on all ranks
+        if suspects:
+            if look["node"] in suspects:
+                _measure_devices(look)
+            ranks.barrier()
         pairs, slow = pair_rates(ranks, deadline_s) if world.size > 1 else ({}, {})
         own = [rate for pair, rate in pairs.items() if world.rank in pair]
         if len(own) > 1:  # of one pair nothing says which of the two is slow
             look["link_gb_s"] = max(own)
         looks: List[Look] = ranks.gather(look)
-        suspects = judged(looks, {}).unfit  # the same on all ranks
-        if suspects:
-            if look["node"] in suspects:
-                _measure_devices(look)
-            looks = ranks.gather(look)
         ranks.part()
     except RuntimeError as error:  # of torch, as where another rank has ended
         raise CommandError(f"the nodes do not reach each other: {first_line(error)}") from None

@@ -44,7 +44,7 @@ slurm: {partition: hpc-ml-bench-demo}
 """
 SETTLED = datetime.timedelta(hours=26)
 """Of the night that began at 22:00 UTC on the day which it was so long ago, all jobs have ended."""
-COMPUTATION = re.compile(r"(?P<heading>^How it was computed.*\n)(?P<lines>(.+\n)+)", re.MULTILINE)
+COMPUTATION = re.compile(r"^(How it was computed.*\n)(.+\n)+", re.MULTILINE)
 LEAST_WIDTH = 60
 PURPOSE = """\
 hpc-ml-bench trains real networks on your machines every night. In the morning
@@ -169,7 +169,7 @@ def _wrapped(text: str) -> list[str]:
     """The lines of a command in the terminal's width, without the computation. What can be copied is one line."""
     width = max(LEAST_WIDTH, shutil.get_terminal_size().columns)
     found = []
-    for line in COMPUTATION.sub(_without_computation, text).splitlines():
+    for line in COMPUTATION.sub(r"\1  (left out here)\n", text).splitlines():
         if not line or line.startswith("  python -m "):
             found.append(line)
         else:
@@ -178,10 +178,6 @@ def _wrapped(text: str) -> list[str]:
                 line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
             )
     return found
-
-
-def _without_computation(match: re.Match[str]) -> str:
-    return f"{match['heading']}  ({len(match['lines'].splitlines())} lines, left out here)\n"
 
 
 if __name__ == "__main__":
