@@ -90,6 +90,7 @@ def machine() -> Iterator[None]:
             sh("ip", "netns", "del", f"vet-{node}", check=False)
             with contextlib.suppress(OSError):
                 group(node).rmdir()
+                CPU.rmdir()  # which the last one leaves empty
         sh("ip", "link", "del", BRIDGE, check=False)
 
 
