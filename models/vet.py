@@ -60,7 +60,7 @@ def by_limits(path: str, environ: Mapping[str, str] = os.environ, root: str = "/
 
 
 def limits_of(path: str, name: str) -> Mapping[str, Any]:
-    """Return what was signed of a node. Raises an exception where nothing was, by root.
+    """Return what was signed of a node. Raises an exception where there is nothing, or nothing that root has signed.
 
     What root owns and nobody else can write was put there by an administrator. Nothing else counts.
     """

@@ -107,11 +107,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _give_up(look: Look) -> None:
-    """End this process, which waits for another node. No exception reaches a thread that waits in a collective."""
-    from models.ranks import exit_now
+    """End this process from the timer's thread: an exception would not reach one that waits in a collective.
 
+    Nothing is imported here, since what this process waits for may be its own import of torch.
+    """
     _not_vetted(look, f"not all nodes have answered after {GIVE_UP_S:.0f} s")
-    exit_now(0)
+    os._exit(0)
 
 
 def _not_vetted(look: Look, why: str) -> None:
@@ -120,7 +121,7 @@ def _not_vetted(look: Look, why: str) -> None:
 
 
 def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], Pairs]:
-    """Measure on all nodes at once. Returns what all say, in order of rank, with this one's own `look`; slow pairs."""
+    """Measure on all nodes at once. Returns the looks of all, in order of rank, and the slow pairs."""
     from models.ranks import Ranks  # imported late, because torch takes seconds to import
 
     ranks = Ranks(world)
@@ -134,7 +135,7 @@ def _measure(look: Look, world: World, deadline_s: float) -> Tuple[List[Look], P
             if look["node"] in suspects:
                 _measure_devices(look)
             ranks.barrier()
-        pairs, slow = pair_rates(ranks, deadline_s) if world.size > 1 else ({}, {})
+        pairs, slow = pair_rates(ranks, deadline_s)
         own = [rate for pair, rate in pairs.items() if world.rank in pair]
         if len(own) > 1:  # of one pair nothing says which of the two is slow
             look["link_gb_s"] = max(own)
@@ -349,7 +350,7 @@ def judged(looks: Sequence[Look], slow: Pairs) -> Verdict:
     if len(looks) >= FEWEST and len(errors) < len(looks) / 2:
         for name, text in errors.items():
             reasons.setdefault(name, []).append(text)
-    else:  # of all or few nodes it may be the torch, or what the job asked for
+    else:  # if most or only few nodes have one, it may come from the torch, or from what the job asked for
         warnings = [f"{name}: {text}" for name, text in errors.items()]
     unfit = {name: ", ".join(texts) for name, texts in reasons.items()}
     of_fit = {pair: rate for pair, rate in slow.items() if not any(looks[rank]["node"] in unfit for rank in pair)}
@@ -378,7 +379,8 @@ def _low(looks: Sequence[Look], key: str) -> List[Tuple[str, str]]:
 
 
 def _clocks(looks: Sequence[Look]) -> List[str]:
-    ahead_s = {look["node"]: look["clock_s"] - statistics.median(each["clock_s"] for each in looks) for look in looks}
+    usual_s = statistics.median(look["clock_s"] for look in looks)
+    ahead_s = {look["node"]: look["clock_s"] - usual_s for look in looks}
     return [f"the clock of {name} is {s:+.1f} s off" for name, s in ahead_s.items() if abs(s) > CLOCK_S]
 
 

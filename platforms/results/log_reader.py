@@ -198,7 +198,7 @@ class LogReader:
         return nodes
 
     def _vet_warnings(self) -> list[str]:
-        """What was found wrong before the command began, of which no node is unfit."""
+        """Warnings of `vet job`, which ran before the command: what is wrong although no node is unfit."""
         parts = [node.get("vet", {}) for node in self._nodes().values()]
         return list(dict.fromkeys(f"vet: {text}" for part in parts for text in _list(part.get("warnings"))))
 

@@ -46,7 +46,7 @@ def next_attempt(job: Job, status: Status) -> Attempt | None:
     where = f" on {', '.join(nodes)}" if nodes else ""
     how_it_ended = f"attempt {attempt.number} ended as {status.state.value}{where}"
     if status.reason.startswith(UNFIT):
-        how_it_ended += f", {status.reason}"  # nobody else looks for these nodes
+        how_it_ended += f", {status.reason}"  # so that the run that passes names the unfit nodes
     avoid = attempt.avoid
     if status.state is not State.PREEMPTED and not job.spec.nodes:
         avoid = (*avoid, *nodes)

@@ -35,7 +35,7 @@ GRES: Mapping[str, str] = {"gpu": "gpu", "ipu": "ipu", "csx": "cs"}  # names of 
 # srun runs on the first node, whose address every task can reach. Its name need not resolve.
 ADDRESS = 'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; '
 MEETING = ADDRESS + 'exec "$@"'
-# The look at a node before the ranks start. It ends with 0 in any case: a failed step would count as the job's own end.
+# The look at a node before the ranks start. It ends with 0 in any case: --kill-on-bad-exit would end the other nodes'.
 VET = ADDRESS + 'timeout -k 5 55 "$@" || echo "vet: ${SLURMD_NODENAME:-this node} is not vetted (exit code $?)"'
 # The variables that torchrun would set for each rank, for a program that reads them under srun too.
 RANK = (
