@@ -69,9 +69,9 @@ def group(node: str) -> Path:
 def machine() -> Iterator[None]:
     """The networks and control groups of the nodes."""
     sh("ip", "link", "add", BRIDGE, "type", "bridge")
-    sh("ip", "addr", "add", f"{HOST}/24", "dev", BRIDGE)
-    sh("ip", "link", "set", BRIDGE, "up")
     try:
+        sh("ip", "addr", "add", f"{HOST}/24", "dev", BRIDGE)
+        sh("ip", "link", "set", BRIDGE, "up")
         for node in NODE_NAMES:
             sh("ip", "netns", "add", f"vet-{node}")
             sh("ip", "link", "add", f"v-{node}", "type", "veth", "peer", "name", "eth0", "netns", f"vet-{node}")
@@ -317,8 +317,9 @@ class Etc:
 
 
 def prologs(nodes: Nodes, folder: Path, etc: Etc) -> None:
-    empty = folder / "empty"
+    empty, nothing_in_it = folder / "empty", folder / "nothing"
     empty.touch()
+    nothing_in_it.mkdir()
     print("| with the prolog | drained | seconds |\n|---|---|---|", flush=True)
 
     def row(what: str) -> None:
@@ -326,8 +327,6 @@ def prologs(nodes: Nodes, folder: Path, etc: Etc) -> None:
         found = drained(nodes)
         seconds = time.monotonic() - began_s
         print(f"| {what} | {len(found)} {' '.join(found)} | {seconds:.1f} |", flush=True)
-
-    everywhere = contextlib.ExitStack
 
     etc.sign()
     row("all as signed")
@@ -351,14 +350,13 @@ def prologs(nodes: Nodes, folder: Path, etc: Etc) -> None:
     (etc.folder / "limits.json").chmod(0o666)
     row("limits that anybody can write")
     etc.sign()
-    with everywhere() as stack:
+    with contextlib.ExitStack() as stack:
         for node in NODE_NAMES:
             for place in ("/proc/meminfo", "/proc/cpuinfo", "/sys/devices/system/cpu/cpu0"):
-                source = empty if place.startswith("/proc") else folder / "nothing"
-                (folder / "nothing").mkdir(exist_ok=True)
+                source = empty if place.startswith("/proc") else nothing_in_it
                 stack.enter_context(over(nodes, node, place, source))
         row("facts cannot be read")
-    with everywhere() as stack:
+    with contextlib.ExitStack() as stack:
         for node in NODE_NAMES:
             for place in ("/tmp", "/var/tmp", "/dev/shm", "/var/log"):
                 fill = f"mount -t tmpfs -o size=4k none {place}; head -c 8k /dev/zero > {place}/full || true"
