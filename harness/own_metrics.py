@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from platforms.job import Metric
+from platforms.job import Metric, is_judgeable
 
 OURS = ("effective_throughput", "compute_throughput", "compute_fraction")
 NAME = re.compile(r"[A-Za-z][\w.:/+-]{0,63}", re.ASCII)
@@ -45,6 +45,6 @@ def _number(name: str, value: object) -> float:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number) or number <= 0:
-        raise ValueError(f"{name}: {value!r} cannot be judged: the value must be finite and above 0")
+    if isinstance(value, bool) or not is_judgeable(number) or number <= 0:
+        raise ValueError(f"{name}: {value!r} cannot be judged: the value must be above 0, and below 1e150")
     return number

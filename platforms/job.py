@@ -578,6 +578,11 @@ class Metric:
     better: Literal["higher", "lower"] = "higher"
 
 
+def is_judgeable(value: float) -> bool:
+    """Whether a value can be compared: it is finite, and so is its ratio to any other such value, and its square."""
+    return value == 0 or 1e-150 < abs(value) < 1e150
+
+
 @dataclass(frozen=True)
 class ThroughputUnit:
     """In which unit people read, and the gate judges, the throughputs of a run, which itself counts samples.

@@ -77,19 +77,31 @@ def runs_of(pin: Pin) -> str:
 
 
 def change_sentence(subject: Subject, comparison: Comparison, found: LevelChange) -> str:
-    """The first sentence of a verdict on something that is away from its pin."""
-    pin, series, window = comparison.pin, subject.series, comparison.window
+    """The first sentence of a verdict on something that is away from its pin.
+
+    Args:
+        found: all that was measured since the change began, so that its size here is that of tables and reports.
+    """
+    pin, series = comparison.pin, subject.series
     value = f"{number(found.value, pin.level)} {series.unit}"
     distance = f"{away(found.change, series)} its pin of {number(pin.level, pin.level)} ({runs_of(pin)})"
     word = "faster" if found.kind is Kind.FASTER else "slower"
     since = f"{word} since {comparison.since()}"
-    if found.kind is not Kind.SLOWER and window is not None:
-        nights = f"of the last {window.nights} nights together"
+    if found.nights > 1:
+        nights = f"of {found.nights} nights together"
         return f"{series.test}: {subject.name} {nights}, {value}, is {distance}, {since}"
     if comparison.standing is not None and found.value != comparison.run.value:
         night = comparison.standing.night
         return f"{series.test}: {subject.name} was {value} in the night of {night}, {distance}, {since}"
     return f"{series.test}: {subject.name} {value} is {distance}, {since}"
+
+
+def this_run(comparison: Comparison, found: LevelChange, change: LevelChange) -> list[str]:
+    """A sentence on a run that is clearly worse than the change of which it is a part; nothing on any other."""
+    if found.kind is not Kind.SLOWER or found.change >= change.change - found.limit:
+        return []
+    value = f"{number(found.value, comparison.pin.level)} {comparison.series.unit}"
+    return [f"This run is worse than that: {value}, {away(found.change, comparison.series)} the pin."]
 
 
 def ok_sentence(subject: Subject, comparison: Comparison) -> str:
@@ -318,8 +330,9 @@ def why(
         night: the first one of the change.
         since_run: the run id with which it began, if earlier runs of that night are without it.
     """
+    is_comparable = found.kind is not Kind.LEFT or found.change != 0  # of another unit, or of a pin of 0
     return [
-        f"{percent(found.change)}, {causes.sentence()}",
+        *([f"{percent(found.change)}, {causes.sentence()}"] if is_comparable else []),
         *what_changed(causes, subject.series.runs),
         *notes(subject, night),
         *lines_on_parts(subject, before, since, causes),

@@ -132,7 +132,7 @@ def _learning(subject: Subject, known: Sequence[RunValue]) -> Verdict:
             return _coarse(subject, known, level, far[-1], limit)
     runs = len(known) + (1 if run.eligible else 0)
     lines = [explanation.learning_sentence(subject, runs), *explanation.doubts(subject)]
-    return _of(subject, Kind.LEARNING, f"learning {runs} of {PIN_RUNS}", lines, runs=runs)
+    return _of(subject, Kind.LEARNING, f"learning, {runs} of {PIN_RUNS} runs", lines, runs=runs)
 
 
 def _unanswered(series: Series) -> list[RunValue]:
@@ -152,7 +152,7 @@ def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunV
         *explanation.doubts(subject),
         *explanation.why(subject, found, causes, known, [run], run.night),
     ]
-    short = f"{percent(found.change)} of {len(known)}, slower since {run.night}"
+    short = f"{percent(found.change)} from the median of {len(known)} runs, slower since {run.night}"
     verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known), causes=causes)
     if run is subject.series.runs[-1]:
         verdict = _suspected(subject, verdict, level, found)
@@ -175,18 +175,20 @@ def _beside_pin(subject: Subject, comparison: Comparison) -> Verdict:
         verdict = _of(subject, Kind.OK, "ok", lines, comparison.summary(), runs=runs, pinned=True)
         return _anchored(subject, verdict, comparison.summary().value, comparison)
     found = findings[0]
+    extent = comparison.extent(found)
+    change = dataclasses.replace(found, value=extent.value, change=extent.change, nights=extent.nights)
     since = comparison.since()
     before, after = explanation.around(comparison.runs_at_level(), comparison.start())
     causes = explanation.causes_between(subject, before, after)
     lines = [
-        explanation.change_sentence(subject, comparison, found),
+        explanation.change_sentence(subject, comparison, change),
+        *explanation.this_run(comparison, found, change),
         *doubts,
-        *explanation.why(subject, found, causes, before, after, since, comparison.since_run()),
+        *explanation.why(subject, change, causes, before, after, since, comparison.since_run()),
         *numbers,
     ]
     word = "faster" if found.kind is Kind.FASTER else "slower"
-    extent = comparison.extent(found)
-    short = f"{percent(extent.change)} of {runs}, {word} since {since}"
+    short = f"{percent(extent.change)}, {word} since {since}"
     verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True, causes=causes)
     verdict = dataclasses.replace(verdict, since_run=comparison.since_run(), extent=extent)
     if comparison.is_new_step:
@@ -293,7 +295,7 @@ def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange],
     """
     if not losses:
         return verdict
-    verdict = dataclasses.replace(verdict, worst=min(loss.change for loss in losses))
+    verdict = dataclasses.replace(verdict, worst=_worst(verdict, losses))
     test, metric = verdict.test, verdict.metric
     answer = subject.references.acknowledgement(test, metric, subject.tonight)
     if answer is None:
@@ -307,6 +309,14 @@ def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange],
     amber = _with_line(verdict, explanation.acknowledged_line(answer))
     short = f"acked until {answer.until}: {verdict.short}"
     return dataclasses.replace(amber, kind=Kind.ACKNOWLEDGED, red=False, short=short, suspect=None)
+
+
+def _worst(verdict: Verdict, losses: Sequence[LevelChange]) -> float:
+    """The loss that an acknowledgement is given for: its size since it began, unless something is clearly worse."""
+    if verdict.extent is None:
+        return min(loss.change for loss in losses)
+    size = verdict.extent.change
+    return min((loss.change for loss in losses if loss.change < size - loss.limit), default=size)
 
 
 def _runs_known_to(answer: Acknowledgement, subject: Subject, verdict: Verdict) -> list[RunValue]:

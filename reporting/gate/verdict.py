@@ -115,14 +115,14 @@ class Verdict:
         limit: the change beyond which it is red, as a positive fraction.
         level: of the pin, in the metric's unit.
         scale: what one run varies by, as a fraction.
-        worst: the largest loss of what is red, of one run or of the last nights; None if nothing is.
+        worst: the loss that an acknowledgement is given for, as a fraction; None if nothing is red.
         since: the first night of the change.
         since_run: the run id with which it began, if earlier runs of that night are without it.
         runs: how many runs the pin, or what has been learned of it, consists of.
         pinned: the series has a pin. `--gate=require` needs one.
         blind: there was no eligible run for three nights, whatever the kind. It is red under `--gate=require`.
         extent: how large the change is since it began; None without a pin, or without a change.
-        short: for a table's last column: `-10.8 % of 20, slower since 2026-11-17`, the number that of `extent`.
+        short: for a table's last column: `-10.8 %, slower since 2026-11-17`, the number that of `extent`.
         text: a sentence, and lines with the numbers by which a person can recompute it, what changed in provenance,
             notes, and the commands that answer it. It is the message of a failed test.
         causes: what may explain the change, without people's notes; None if there is none.

@@ -8,12 +8,11 @@ may add some.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping
 from sys import intern
 from typing import Any
 
-from platforms.job import ONLY, Outcome, Role, Trial
+from platforms.job import ONLY, Outcome, Role, Trial, is_judgeable
 from platforms.rundir.job_json import as_json
 from reporting.history.envelope import EXPLANATIONS, SCHEMA, Envelope, Key, Metric, Revision, RunReference
 
@@ -225,13 +224,13 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _metrics(content: object) -> dict[str, Metric]:
-    """The metrics that have a value. It is null if it was not finite."""
+    """The metrics that have a value to compare. It is null if it was not finite."""
     metrics = {}
     for name, metric in _mapping(content).items():
         value, better = metric["value"], metric.get("better", "higher")
         if better not in ("higher", "lower") or isinstance(value, bool):
             raise TypeError(f"{metric!r} is no metric")
-        if value is not None and math.isfinite(value):
+        if value is not None and is_judgeable(value):
             metrics[name] = Metric(value, intern(metric["unit"]), better)
     return metrics
 

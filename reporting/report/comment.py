@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reporting.phrases import counted, plain
+from reporting.phrases import counted, percent, plain
 from reporting.report.data import Condition, Incident, ReportData, SeriesReport, TestReport
 
 INCIDENTS = 3  # that are shown; the others are folded
@@ -93,7 +93,7 @@ def _row(test: TestReport) -> str:
         f"{escaped(' '.join(words))} on {escaped(test.platform)}",
         f"{SYMBOLS[test.condition]} {test.condition.value}",
         _value(series),
-        "" if series is None or series.change is None else f"{series.change:+.1%}".replace("%", " %"),
+        "" if series is None or series.change is None else percent(series.change),
         "" if series is None or series.since is None else series.since,
     ]
     return f"| {' | '.join(cells)} |"

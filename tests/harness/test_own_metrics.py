@@ -17,6 +17,7 @@ from platforms.job import Metric
         ({"triad": (812, "GB/s")}, "triad: write "),
         ({"triad": (float("nan"), "GB/s", "higher")}, "triad: nan cannot be judged"),
         ({"triad": (0, "GB/s", "higher")}, "triad: 0 cannot be judged"),
+        ({"triad": (1e308, "GB/s", "higher")}, "triad: 1e\\+308 cannot be judged"),
         ({"triad": ("fast", "GB/s", "higher")}, "triad: 'fast' cannot be judged"),
         ({"triad": (True, "GB/s", "higher")}, "triad: True cannot be judged"),
         ({"triad": (812, "", "higher")}, "triad: '' is no unit"),

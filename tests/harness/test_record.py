@@ -146,7 +146,7 @@ def test_what_a_device_does_not_tell_is_empty_with_its_reason(project):
     result = project.pytest("--benchmark-json=out.json")
     result.assert_outcomes(passed=1)
     shown = result.stdout.str()
-    assert re.search(r" - +- +\d[\d.]+ +\d[\d.]*% +learning \d of 20 +\[1\]", shown)
+    assert re.search(r" - +- +\d[\d.]+ +\d[\d.]*% +learning, \d of 20 runs +\[1\]", shown)
     assert "] no compute throughput and no compute fraction: its <own> nodes feed it" in shown
     assert "bound by" not in shown
     assert "40:00, miss" in shown
@@ -178,7 +178,9 @@ def test_plain(run, record):
     result = project.pytest("--benchmark-autosave")
     result.assert_outcomes(passed=1)
     assert re.search(
-        r"^\S.* 1x1cpu +- +unknown +- +- +44\.4 +15\.7% +learning 1 of 20 +none$", result.stdout.str(), re.MULTILINE
+        r"^\S.* 1x1cpu +- +unknown +- +- +44\.4 +15\.7% +learning, 1 of 20 runs +none$",
+        result.stdout.str(),
+        re.MULTILINE,
     )
     (path,) = project.path.glob("runs/2*/*/run.json")
     run = json.loads(path.read_text())

@@ -61,7 +61,7 @@ def test_a_labelled_session_is_in_no_series(project: Project) -> None:
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*learning*")
     assert not any(run.eligible or run.verdicts for run in entries(project))
-    project.pytest().stdout.fnmatch_lines(["*learning 1 of 20*"])
+    project.pytest().stdout.fnmatch_lines(["*learning, 1 of 20 runs*"])
 
 
 @pytest.mark.slow

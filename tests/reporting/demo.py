@@ -54,7 +54,7 @@ WHAT_THIS_IS = """\
 Below are three machines of a simulated centre: {jobs:,} jobs in {nights} nights, until
 last night. How times vary was recorded on a real machine; what happened to the
 machines is made up. Each answer is computed now, by the command above it. The
-pin of a test is its usual number: the median of its first 20 runs ("of 20").
+pin of a test is its usual number: the median of its first 20 runs.
 """
 IN_THE_END = """\
 {purpose}

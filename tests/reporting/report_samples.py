@@ -77,7 +77,7 @@ def series(
             state = Condition.LEARNING
         if is_changed and condition is not Condition.PAUSED:
             state = condition
-            said = f"{100 * drop:+.1f} % of 20, slower since {night(for_nights - 1)}"
+            said = f"{100 * drop:+.1f} %, slower since {night(for_nights - 1)}"
         if draw.random() < 0.006:
             value, state, said = None, Condition.FAILED, "error"
         if ago in gaps:
@@ -129,7 +129,7 @@ def _short(condition: Condition, change: float | None, since: str | None, nights
     if nights < 20:
         return f"learning {nights} of 20"
     if since is not None and change is not None:
-        return f"{100 * change:+.1f} % of 20, slower since {since}"
+        return f"{100 * change:+.1f} %, slower since {since}"
     return condition.value
 
 

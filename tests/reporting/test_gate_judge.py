@@ -55,9 +55,9 @@ def in_doubt(number, value):
 
 def test_a_series_learns_for_twenty_runs():
     verdicts = replay(nights(21))
-    assert [verdict.short for verdict in verdicts[:2]] == ["learning 1 of 20", "learning 2 of 20"]
-    assert (verdicts[6].kind, verdicts[6].short, verdicts[6].pinned) == (Kind.LEARNING, "learning 7 of 20", False)
-    assert verdicts[19].short == "learning 20 of 20"
+    assert [verdict.short for verdict in verdicts[:2]] == ["learning, 1 of 20 runs", "learning, 2 of 20 runs"]
+    assert (verdicts[6].kind, verdicts[6].short, verdicts[6].pinned) == (Kind.LEARNING, "learning, 7 of 20 runs", False)
+    assert verdicts[19].short == "learning, 20 of 20 runs"
     assert "no pin yet" in verdicts[18].text
     assert verdicts[19].text.endswith(
         " is not judged yet: this run is the last of the 20 runs of its pin, and the next run is compared with it"
@@ -91,12 +91,12 @@ def test_a_run_in_doubt_clears_no_coarse_step():
         f"{TEST}: effective throughput of 60.0 samples/s in the night of 2026-10-12 is 40.0 % below 100.0, the median "
         "of 10 other runs. More than 10 % is red while the series has no pin"
     )
-    assert verdict_on(run(11, 100.0), past).short == "learning 11 of 20"
+    assert verdict_on(run(11, 100.0), past).short == "learning, 11 of 20 runs"
 
 
 def test_runs_in_doubt_are_not_counted():
     verdict = verdict_on(in_doubt(7, 100.0), nights(7))
-    assert verdict.short == "learning 7 of 20"
+    assert verdict.short == "learning, 7 of 20 runs"
     assert "This run is in doubt (crowded): it fills no pin and clears no red." in verdict.text
 
 
@@ -108,7 +108,7 @@ def test_a_run_far_below_its_pin_is_red_at_once():
     assert (verdict.kind, verdict.red, verdict.since, verdict.runs) == (Kind.SLOWER, True, night(26), 20)
     assert verdict.change == pytest.approx(-0.108)
     assert verdict.limit == pytest.approx(3.5 * SCALE)
-    assert verdict.short == "-10.8 % of 20, slower since 2026-10-28"
+    assert verdict.short == "-10.8 %, slower since 2026-10-28"
     assert verdict.text.splitlines()[0] == (
         f"{TEST}: effective throughput 89.2 samples/s is 10.8 % below its pin of 100.0 "
         "(20 runs since 2026-10-02), slower since 2026-10-28"
@@ -168,7 +168,7 @@ def test_a_small_lasting_loss_is_red_once_it_fills_the_window_and_until_it_is_go
     assert {verdict.red for verdict in verdicts[35:60]} == {True}
     assert verdicts[50].since == night(30)
     assert verdicts[50].text.splitlines()[0] == (
-        f"{TEST}: effective throughput of the last 7 nights together, 98.0 samples/s, is 2.0 % below its pin of 100.0 "
+        f"{TEST}: effective throughput of 21 nights together, 98.0 samples/s, is 2.0 % below its pin of 100.0 "
         "(20 runs since 2026-10-02), slower since 2026-11-01"
     )
 
@@ -292,7 +292,7 @@ def test_a_lasting_gain_is_a_finding_and_not_red():
     verdicts = replay([*nights(30), *nights(10, level=105.0, first=30)])
     last = verdicts[-1]
     assert (last.kind, last.red, last.since) == (Kind.FASTER, False, night(30))
-    assert last.short == "+5.0 % of 20, faster since 2026-11-01"
+    assert last.short == "+5.0 %, faster since 2026-11-01"
     assert "reporting accept" in last.text
     assert "reporting ack" not in last.text
 
@@ -387,12 +387,12 @@ def test_a_run_that_has_left_stays_red_however_long_it_lasts():
 
 def test_what_people_ask_for_makes_a_series_of_its_own():
     verdict = verdict_on(run(26, 50.0, fields={**FIELDS, "layout": "2x4gpu"}), nights(26))
-    assert verdict.short == "learning 1 of 20"
+    assert verdict.short == "learning, 1 of 20 runs"
 
 
 def test_a_series_that_began_before_the_other_was_learned_is_one_of_its_own():
     past = [*nights(10), run(10, 81.0, fields=MIXED), *nights(20, first=11)]
-    assert verdict_on(run(31, 81.0, fields=MIXED), past).short == "learning 2 of 20"
+    assert verdict_on(run(31, 81.0, fields=MIXED), past).short == "learning, 2 of 20 runs"
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_a_series_that_began_before_the_other_was_learned_is_one_of_its_own():
 def test_an_acknowledged_loss_is_amber():
     verdict = verdict_on(run(26, 89.2), nights(26), acknowledged(-0.108, night(40)))
     assert (verdict.kind, verdict.red) == (Kind.ACKNOWLEDGED, False)
-    assert verdict.short == "acked until 2026-11-11: -10.8 % of 20, slower since 2026-10-28"
+    assert verdict.short == "acked until 2026-11-11: -10.8 %, slower since 2026-10-28"
     assert verdict.text.splitlines()[1] == (
         "ada has acknowledged -10.8 % until 2026-11-11 (https://tickets/7), so it is not red."
     )
@@ -592,5 +592,16 @@ def test_another_unit_or_direction_of_a_learned_metric_leaves_its_series_and_hid
     verdict = verdict_on(run(30, 0.08, **changes), past)
     assert (verdict.kind, verdict.red, verdict.since) == (Kind.LEFT, True, night(26))
     assert ("is in k/s now, was in samples/s" in verdict.short) == ("unit" in changes)
+    assert "0.0 %" not in verdict.text
     assert "100.0 samples/s (20 runs since" in verdict.text
     assert verdict_on(run(19, 0.08, **changes), nights(19)).kind is Kind.LEARNING
+
+
+def test_a_loss_is_acknowledged_with_its_size_and_a_run_that_is_clearly_worse_is_told():
+    past = [*nights(30), *nights(9, level=90.0, first=30)]
+    usual = verdict_on(run(39, 89.5), past)
+    assert usual.worst == usual.extent.change == pytest.approx(-0.10, abs=0.005)
+    assert "This run is worse than that" not in usual.text
+    far = verdict_on(run(39, 70.0), past)
+    assert (far.worst, far.extent.change) == (pytest.approx(-0.30), pytest.approx(-0.10, abs=0.005))
+    assert "This run is worse than that: 70.0 samples/s, 30.0 % below the pin." in far.text

@@ -348,7 +348,8 @@ def test_what_a_later_version_adds_is_ignored(tmp_path: Path) -> None:
 
 def test_numbers_that_are_not_finite_never_get_in(tmp_path: Path) -> None:
     nan = float("nan")
-    metrics = {"good": Metric(1.5, "GB/s"), "bad": Metric(nan, "GB/s"), "worse": Metric(float("inf"), "GB/s")}
+    metrics = {"good": Metric(1.5, "GB/s"), "bad": Metric(nan, "GB/s")}
+    metrics |= {"worse": Metric(float("inf"), "GB/s"), "huge": Metric(1e308, "GB/s")}
     written = writer(tmp_path).write(envelope(metrics=metrics, provenance={"load": nan}), {"windows": [nan, 1]})
     assert not any(word in path.read_bytes() for path in files(tmp_path) for word in (b"NaN", b"Infinity"))
     (found,) = read(tmp_path)

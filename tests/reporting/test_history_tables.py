@@ -61,10 +61,10 @@ def test_the_latest_run_of_each_test_stands_against_its_pin(site: Path, capsys: 
         "resnet50, v1.5, subset, overlap, tuned",
     ]
     deepcam, resnet50 = rows(out)
-    assert "learning 1 of 20" in deepcam
+    assert "learning, 1 of 20 runs" in deepcam
     assert "2026-10-23 22:00" in resnet50
     assert " 357.9        95.0%           340.0 " in resnet50
-    assert "-15.0 % of 20, slower since 2026-10-23" in resnet50
+    assert "-15.0 %, slower since 2026-10-23" in resnet50
 
 
 def test_later_runs_without_numbers_are_counted(site: Path, capsys: Capture) -> None:
@@ -146,7 +146,7 @@ def test_all_runs_or_those_since_a_night(site: Path, capsys: Capture) -> None:
     every = rows(capsys.readouterr().out)
     assert len(every) == 23
     assert "learning" in every[0]
-    assert "-15.0 % of 20, slower since 2026-10-23" in every[-1]
+    assert "-15.0 %, slower since 2026-10-23" in every[-1]
     assert table(site, "--since=2026-10-22") == 0
     assert len(rows(capsys.readouterr().out)) == 2
 
@@ -188,7 +188,7 @@ def test_the_csv_of_imported_runs_has_nights_and_the_latest_verdict(site: Path, 
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     (index,) = re.findall(r'index="(\w+)"', (DOCS / "exports.md").read_text())
     assert [line[index] for line in lines] == ["2026-10-01", "2026-10-02", "2026-10-03"]
-    assert [line["against_pin"] for line in lines] == ["", "", "learning 3 of 20"]
+    assert [line["against_pin"] for line in lines] == ["", "", "learning, 3 of 20 runs"]
     assert [line["verdict"] for line in lines] == ["", "", "learning"]
 
 

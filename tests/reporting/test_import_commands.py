@@ -40,9 +40,9 @@ def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: Capture) -> N
 
     assert main(["judge", STREAM, f"--site={site}"]) == 1
     printed = capsys.readouterr().out
-    together = "of the last 7 nights together,"
-    assert f"triad {together} 752.0 GB/s, is 6.0 % below its pin of 800.4 (20 runs since 2025-12-31)" in printed
-    assert f"latency {together} 1.995 us, is 6.4 % above its pin of 1.874" in printed
+    together = "of 8 nights together,"
+    assert f"triad {together} 752.4 GB/s, is 6.0 % below its pin of 800.4 (20 runs since 2025-12-31)" in printed
+    assert f"latency {together} 1.994 us, is 6.4 % above its pin of 1.874" in printed
     assert SOLVER not in printed
     assert f"\n{REPEAT}\n  reframe -n '^stream%size=small$' --system=generic:default -p '^builtin$' -r\n" in printed
 

@@ -82,7 +82,7 @@ def test_a_red_series_stays_red_when_it_is_blind(site: Path, capsys: pytest.Capt
     record(site / "history", 22, 300.0)
     assert judge(site, "2026-11-04") == 1
     out = capsys.readouterr().out
-    assert "-25.0 % of 20, slower since 2026-10-23; blind since 2026-10-24" in out
+    assert "-25.0 %, slower since 2026-10-23; blind since 2026-10-24" in out
     assert out.endswith("\n1 red\n")
 
 
@@ -150,7 +150,7 @@ def test_red_comes_first_and_what_is_ok_is_counted(tmp_path: Path, capsys: pytes
             writer.write(line, None)
     assert judge(tmp_path, "2026-10-22") == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["b, 2026-10-22", "  RED  triad  600.0  GB/s  -25.0 % of 20, slower since 2026-10-22"]
+    assert lines[:2] == ["b, 2026-10-22", "  RED  triad  600.0  GB/s  -25.0 %, slower since 2026-10-22"]
     assert lines[-1] == "1 red, 3 ok"
     assert judge(tmp_path, "2026-10-22", "-v") == 1
     lines = capsys.readouterr().out.splitlines()

@@ -8,7 +8,7 @@ from reporting.report.page import words
 
 
 @pytest.mark.parametrize(
-    ("change", "text"), [(-0.084, "\N{MINUS SIGN}8.4"), (0.0213, "+2.1"), (-0.0004, "0.0"), (1.0, "+100.0")]
+    ("change", "text"), [(-0.084, "\N{MINUS SIGN}8.4"), (0.0213, "+2.1"), (-0.0004, "+0.0"), (1.0, "+100.0")]
 )
 def test_a_change_is_in_per_cent_with_its_sign(change: float, text: str) -> None:
     assert words.percent(change) == f"{text}{words.NARROW}%"

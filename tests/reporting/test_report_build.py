@@ -103,18 +103,18 @@ def test_one_change_of_two_tests_is_one_incident_that_answers_four_questions():
 
 
 def test_a_loss_has_one_size_on_one_night_in_every_report():
-    """The last run and the last seven nights are milder than the loss is as a whole; the verdict's text names both."""
+    """The last run and the last seven nights are milder than the loss is as a whole."""
     runs = [*calm(30), *slower(30, 9, 90.0), *slower(39, 7, 94.0)]
     report = report_of(runs)
     verdict = judge_tonight(runs[-1], runs, References(), NOON, datetime.datetime.combine(night(46), NOON))[METRIC]
     assert verdict.change == pytest.approx(-0.06, abs=0.002)
-    assert "94.0 samples/s is 6.0 % below its pin" in verdict.text  # the run
-    assert "last 7 nights" in verdict.text
+    assert "this run        94.0, -6.0 %" in verdict.text
     (incident,) = report.incidents
     assert incident.worst == report.tests[0].series[0].change == pytest.approx(-0.091, abs=0.001)
     size = f"{100 * abs(incident.worst):.1f} %"
     trend = many_tests(report, Display(100)), one_test(report, report.tests[0], Display(100))
-    for text in (verdict.short, incident.what, comment(report, {}), *map("\n".join, trend)):
+    said, *_, causes = verdict.text.split("How it was computed")[0].splitlines()[:2]
+    for text in (said, causes, verdict.short, incident.what, comment(report, {}), *map("\n".join, trend)):
         assert size in text
 
 

@@ -96,7 +96,7 @@ def test_in_80_columns_each_line_of_a_run_has_a_heading(site: Path) -> None:
         "  doubts and changes",
         "-" * 80,
         "2026-10-26, nightly-025",
-        "    340.0  -15.0 %       357.9     0.950  RED -15.0 % of 20, slower since 2026-10-24",
+        "    340.0  -15.0 %       357.9     0.950  RED -15.0 %, slower since 2026-10-24",
         "  in doubt: crowded",
         "pin 400.0 samples/s: 20 runs since 2026-10-01",
     ]
@@ -125,8 +125,8 @@ def test_lines_without_a_verdict_are_judged_when_they_are_shown(
         writer.write(envelope("stream", run_id=str(number), metrics=metrics, started_s=started_s), None)
     assert show(tmp_path, "stream") == 0
     out = capsys.readouterr().out
-    assert "learning 1 of 20" in out
-    assert "RED -26.1 % of 20, slower since" in out
+    assert "learning, 1 of 20 runs" in out
+    assert "RED -26.1 %, slower since" in out
 
 
 def test_a_run_is_compared_with_the_last_one_that_has_numbers() -> None:

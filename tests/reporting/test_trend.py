@@ -61,7 +61,7 @@ def test_a_slow_test_shows_the_four_answers_below_its_picture():
     shown = picture_of(report)
     assert shown.startswith(f"{TEST}\n\neffective_throughput, samples/s, higher is better\n")
     answers = re.sub(r"\s+", " ", shown.partition("Is it slower?")[2])
-    assert answers.startswith(f" YES -8.0 % of 20, slower since {night(30)} ")
+    assert answers.startswith(f" YES -8.0 %, slower since {night(30)} ")
     assert "the median of 5 nights, 92.0, is -8.0 % from the pin of 100.0, limit" in answers
     assert f"Since when? {night(30)} " in answers
     assert f"Why? changed at that time: driver 570.124 -> 580.65; noted on {night(29)}: new firmware" in answers

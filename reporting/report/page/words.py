@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
+from reporting import phrases
 from reporting.phrases import counted
 from reporting.report.charts.prose import MINUS, MISSING, NARROW, night_text
 from reporting.report.data import Condition, SeriesReport, TestReport
@@ -39,9 +40,7 @@ def percent(fraction: float | None) -> str:
     """A change: `-8.4 %`, with a true minus."""
     if fraction is None:
         return MISSING
-    tenths = round(1000 * fraction)
-    sign = MINUS if tenths < 0 else "+"
-    return f"{sign if tenths else ''}{abs(tenths) / 10:.1f}{NARROW}%"
+    return phrases.percent(fraction).replace("-", MINUS).replace(" ", NARROW)
 
 
 def size(fraction: float | None) -> str:
