@@ -144,7 +144,7 @@ class Show:
             assert play.log() == scenario.log, play.log()
         if scenario.event and not self.stage.lacks("events"):
             assert any(re.search(scenario.event, event) for event in status.events), status.events
-        assert status.run_s is None or 0 <= status.run_s < YEAR_S
+        assert status.run_s is None or 0 <= status.run_s < YEAR_S  # not measured: a year
         if scenario.state is State.SUCCEEDED:
             assert job.run is not None
             assert not job.run.problems, job.run.problems

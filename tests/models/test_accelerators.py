@@ -145,14 +145,17 @@ def test_no_bound_for_an_unknown_processor(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_is_timed_without_what_else_runs_on_its_core() -> None:
+    walls_s = []
+
     def compute() -> None:
-        begin_s = time.thread_time()
+        began_s, begin_s = time.monotonic(), time.thread_time()
         while time.thread_time() < begin_s + 0.01:
             pass
         time.sleep(0.1)  # as if another process ran
+        walls_s.append(time.monotonic() - began_s)
 
     rate = attainable._rate(attainable.Kernel(compute, flop=1.0), kernel_s=0.0)
-    assert 1 / 0.06 < rate <= 1 / 0.01
+    assert 1 / min(walls_s) < rate <= 1 / 0.01
 
 
 def test_what_plain_kernels_reach_is_below_the_bound() -> None:

@@ -44,12 +44,12 @@ class Slow:
             hashlib.sha256(bytes(4 << 20)).digest()
 
 
-@pytest.mark.parametrize(("waits", "processor_share"), [(True, (0.0, 0.3)), (False, (0.3, 1.1))])
+@pytest.mark.parametrize(("waits", "processor_share"), [(True, (0.0, 0.5)), (False, (0.5, 1.1))])
 def test_reading_is_told_apart_into_running_and_waiting(waits: bool, processor_share: tuple[float, float]) -> None:
     data = TimedData(Slow(waits), "thread")
     assert len(list(ThreadLoader(data, [[(0, 0)]] * 4, workers=2, pinned=False))) == 4
     read_s, processor_s, queued_s = data.totals()
-    assert read_s > 0.004
+    assert read_s >= (4 * 0.05 if waits else 0)
     assert processor_share[0] <= (processor_s + queued_s) / read_s <= processor_share[1]
 
 
@@ -109,8 +109,8 @@ def test_a_decomposed_run_says_where_each_millisecond_went_and_passes(nursery: N
     assert math.fsum(found["parts_ms"].values()) == pytest.approx(found["step_ms"])
     assert found["step_ms"] == pytest.approx(1000 * ended.value("hpcml_summary")["wall_s"] / 2)
     assert found["parts_ms"]["copy"] >= 500
-    assert found["phases"]["computing"]["step_ms"] < 500  # on a batch that is there already
-    assert found["phases"]["loading"]["step_ms"] < 500
+    assert found["phases"]["computing"]["step_ms"] < found["step_ms"]  # on a batch that is there already
+    assert found["phases"]["loading"]["step_ms"] < found["step_ms"]
     assert len(ended.values("hpcml_window")) == 1
 
 

@@ -136,7 +136,8 @@ def test_a_stall_injected_on_one_rank_is_the_stall_of_both(alone: Ended, nursery
     assert ranks[1].log == ""
     assert ranks[0].value("hpcml_summary")["stall_s"] >= 3 * 0.5
     assert ranks[0].value("hpcml_window")["wait_s"][2] >= 3 * 0.5
-    assert min(ranks[0].seconds("wait")) < 0.5 <= min(ranks[1].seconds("wait"))
+    assert min(ranks[0].seconds("wait")) < min(ranks[1].seconds("wait"))
+    assert min(ranks[1].seconds("wait")) >= 0.5
     assert ranks[0].value("hpcml_start")["request"]["inject"] == {"stall_s": 0.5, "rank": 1}
     summary = ranks[0].value("hpcml_summary")
     assert any("injected on purpose" in warning for warning in summary["warnings"])

@@ -216,7 +216,7 @@ def test_the_lowest_power_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         ("exit 2", 0),
         ("kill -KILL $$", 0),
         ("kill -SEGV $$", 0),
-        ("trap '' TERM; sleep 30", 0),
+        ("trap '' TERM; sleep 60; touch over", 0),
     ],
 )
 def test_only_a_verdict_ends_the_prolog_with_1(tmp_path: Path, python: str, code: int) -> None:
@@ -227,11 +227,10 @@ def test_only_a_verdict_ends_the_prolog_with_1(tmp_path: Path, python: str, code
         assert old in script
         script = script.replace(old, new)
     (tmp_path / "prolog.sh").write_text(script.replace("    sleep 1\n", ""))
-    began_s = time.monotonic()
     done = subprocess.run(
-        ["sh", f"{tmp_path}/prolog.sh"], env={"SLURM_JOB_ID": "7"}, capture_output=True, timeout=20, check=False
+        ["sh", "prolog.sh"], cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True, check=False
     )
-    assert (done.returncode, time.monotonic() - began_s < 10) == (code, True), done.stderr
+    assert (done.returncode, (tmp_path / "over").exists()) == (code, False), done.stderr
 
 
 def test_a_prolog_without_a_python_ends_with_0(tmp_path: Path) -> None:

