@@ -65,7 +65,9 @@ def text_of(value: object, depth: int = 0) -> str:
         text = str(value)
         return repr(text.rpartition("/")[2] if text.startswith("/") else text)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{text_of(k, depth + 1)}: {text_of(v, depth + 1)}" for k, v in value.items())) + "}"
+        return (
+            "{" + ", ".join(sorted(f"{text_of(k, depth + 1)}: {text_of(v, depth + 1)}" for k, v in value.items())) + "}"
+        )
     if isinstance(value, list | tuple | set | frozenset):
         texts = [text_of(one, depth + 1) for one in value]
         if isinstance(value, set | frozenset):

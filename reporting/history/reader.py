@@ -38,7 +38,8 @@ def read(
 
     Args:
         folder: of the history. One that does not exist is empty.
-        tests: ids, or `test_x.py::test_x[` for all cases of one; None stands for all tests. Lines of other tests are not parsed, so that this is much quicker.
+        tests: ids, or `test_x.py::test_x[` for all cases of one; None stands for all tests. Lines of other tests are
+            not parsed, so that this is much quicker.
         problems: gets a sentence for each file that cannot be read, or that has lines which cannot. A file's last line
             without an end is no problem: its session was killed, or is writing it now.
         visits: False leaves visits to nodes out. Of those in one file that are alike (`visit_like`) the first one is
@@ -51,7 +52,8 @@ def read(
     with _garbage_collector_paused():
         for path in _files(folder, problems):
             for envelope in _envelopes(path, ids, problems, visits=visits):
-                if tests is not None and not {envelope.key.test, same_values.function(envelope.key.test)} & set(tests):
+                test = envelope.key.test
+                if tests is not None and test not in tests and same_values.function(test) not in tests:
                     continue
                 earlier = latest.get(envelope.key)
                 if earlier is None or _rank(envelope) >= _rank(earlier):

@@ -18,10 +18,10 @@ _BRACES = str.maketrans("{}", "()")  # as the values have them
 
 def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The same envelopes in the same order; those with the same values have the id that the last of them has."""
+    if not any(VALUES in run.fields for run in envelopes):
+        return list(envelopes)
     in_order = sorted(envelopes, key=lambda run: run.time_s)
     valued = [run for run in in_order if VALUES in run.fields]
-    if not valued:
-        return list(envelopes)
     of_id: dict[tuple[str, str], list[Envelope]] = {}
     of_command: dict[tuple[str, ...], dict[_Case, Envelope]] = {}
     for run in valued:

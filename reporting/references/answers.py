@@ -117,9 +117,7 @@ class References:
     ) -> Acceptance | None:
         """The last acceptance of a series whose level is that of a night; without a night the last one of all."""
         found = [
-            answer
-            for answer in self.acceptances
-            if answer.is_of(test, metric, comparability) and answer.since <= night
+            answer for answer in self.acceptances if answer.is_of(test, metric, comparability) and answer.since <= night
         ]
         if not found:
             return None
