@@ -65,9 +65,8 @@ def text_of(value: object, depth: int = 0) -> str:
         text = str(value)
         return repr(text.rpartition("/")[2] if text.startswith("/") else text)
     if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(sorted(f"{text_of(k, depth + 1)}: {text_of(v, depth + 1)}" for k, v in value.items())) + "}"
-        )
+        pairs = [f"{text_of(key, depth + 1)}: {text_of(of, depth + 1)}" for key, of in value.items()]
+        return f"{{{', '.join(sorted(pairs))}}}"
     if isinstance(value, list | tuple | set | frozenset):
         texts = [text_of(one, depth + 1) for one in value]
         if isinstance(value, set | frozenset):
@@ -79,7 +78,10 @@ def text_of(value: object, depth: int = 0) -> str:
     kind = type(value)
     slots = [slot for each in kind.__mro__ for slot in (getattr(each, "__slots__", None) or ())]
     attributes = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)} | getattr(value, "__dict__", {})
-    if attributes:
-        public = [f"{key}={text_of(v, depth + 1)}" for key, v in attributes.items() if not key.startswith("_")]
+    public = [f"{key}={text_of(of, depth + 1)}" for key, of in attributes.items() if not key.startswith("_")]
+    if public:
         return f"{kind.__qualname__}({', '.join(public)})"
-    return _ADDRESS.sub("", repr(value))
+    try:
+        return _ADDRESS.sub("", repr(value))
+    except Exception:  # of the site's own class: a test may have such a value and never print it
+        return kind.__qualname__

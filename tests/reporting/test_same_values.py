@@ -78,6 +78,13 @@ def test_older_runs_are_found_by_their_command_when_the_first_new_night_has_anot
     assert verdict(past, run(26, 20.0, **of(20, 0, "run {'n': 20}"))) == (Kind.LEARNING, False)
 
 
+def test_runs_go_on_whose_id_another_pytest_made_otherwise() -> None:
+    """pytest 9.1 has a text of 300 characters in the id, 9.2 calls it `x0`."""
+    longer = {"test": f"test_l.py::test_l[local-1x1cpu-{'x' * 300}]"}
+    past = nights(25, 100.0, **of(None, 0, "run xxx") | longer)
+    assert verdict(past, run(25, 50.0, **of(100, 0, "run xxx"))) == (Kind.SLOWER, True)
+
+
 def test_joined_twice_is_joined_once() -> None:
     runs = [*nights(3, **of(None, 0, "run {'n': 100}")), run(3, 100.0, **of(100, 1, "run {'n': 100}"))]
     once = joined(runs)
