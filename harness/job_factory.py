@@ -221,7 +221,7 @@ class JobFactory:
             case = replace(case, platform=case.platform.with_stack(request.stack))
             commit = self._commit_of_stack(case.platform) or commit
         spec = spec_of(item, case, self._run_id, self._archive(commit), item.config.rootpath, request)
-        spec = replace(spec, reservation=self._inputs.options.trials.reservation)
+        spec = replace(spec, reservation=self._inputs.options.trials.reservation, values=self._selection.values(item))
         if spec.node_facts is not None:  # a commit that a stack names may be older than what reads the facts
             spec = replace(spec, node_facts=self._archive(None))
         if request.trial.role in (Role.CONFIRM, Role.PINNED):

@@ -15,7 +15,8 @@ from reporting.gate.committed import Commitment, Counted, counted, standing
 from reporting.gate.confirmation import settled
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
-from reporting.history import reader
+from reporting.history import reader, same_values
+from reporting.history.comparability import VALUES
 from reporting.history.envelope import Envelope
 from reporting.references import store
 from reporting.references.answers import References
@@ -42,6 +43,7 @@ class Judging:
         committed: values of these tests.
         require: a number that cannot be compared is an error.
         typed: what printed commands need beside their arguments, such as `--site=DIR`.
+        numbered: the tests whose ids do not say their values, which may have had other ids.
     """
 
     def __init__(
@@ -54,11 +56,12 @@ class Judging:
         *,
         require: bool,
         typed: str,
+        numbered: Collection[str] = (),
     ) -> None:
         self._history = history
         self._site = site
         self._site_folder = site_folder
-        self._tests = frozenset(tests)
+        self._tests = frozenset([*tests, *(same_values.function(test) for test in numbered)])
         self._committed = committed
         self._require = require
         self._typed = typed
@@ -114,13 +117,21 @@ class Judging:
         """The metrics that the last run of a test had. Some of them may only be known once the test's body has run."""
         return frozenset(self._last_metrics(current.key.test))
 
+    def _past_of(self, current: Envelope) -> list[Envelope]:
+        """The history of a test, with the runs of the same values under another id (`same_values`)."""
+        if VALUES not in current.fields:
+            return self._past_of_tests.get(current.key.test, [])
+        of = same_values.function(current.key.test)
+        runs = [run for run in self.past.envelopes if run.key.test.startswith(of)]
+        return [run for run in same_values.joined([*runs, current])[:-1] if run.key.test == current.key.test]
+
     def _last_metrics(self, test: str) -> Mapping[str, Metric]:
         """The metrics of the last run of a test that has passed; empty if there is none."""
         runs = self._past_of_tests.get(test, ())
         return next((run.metrics for run in reversed(runs) if run.sane), {})
 
     def _verdicts(self, current: Envelope, beside: Sequence[Envelope] = ()) -> Mapping[str, Verdict]:
-        past = [*self._past_of_tests.get(current.key.test, ()), *beside]
+        past = [*self._past_of(current), *beside]
         references, night_ends = self.past.references, self._site.night_ends
         return judge(current, past, references, night_ends, options=self._typed, repeats_follow=True)
 
@@ -196,7 +207,7 @@ class Judging:
         """
         lines = []
         for test, current in self._judged.items():
-            changes = changed_metrics(current, self._past_of_tests.get(test, ()), self._site.night_ends)
+            changes = changed_metrics(current, self._past_of(current), self._site.night_ends)
             lines += [f"{test}: {change}" for change in changes]
         for test, of_test in verdicts.items():
             for metric, verdict in of_test.items():

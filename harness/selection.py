@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from harness import cases, naming, obstacles
+from harness import cases, naming, numbered, obstacles
 from harness.cases import HOME, Case
 from harness.inputs import Inputs
 from harness.wording import counted
@@ -37,6 +37,9 @@ class Selection:
         self._all_skipped: dict[str, str] = {}  # chosen platforms on which no benchmark runs: a sentence
         self._on_several_nodes = 0  # tests that --each-node and --check leave out
         self._not_here: str | None = None  # what --resume goes on with and cannot find
+        self._unnamed: dict[str, list[tuple[str, object]]] = {}  # by test: parameters for which pytest made an id
+        self._made_now = ""  # the test whose cases are being made
+        self._values: dict[str, dict[str, str]] = {}  # by test, then by id: what the id does not say
 
     # --- cases -------------------------------------------------------------------------------------------------------
 
@@ -47,6 +50,7 @@ class Selection:
         would make 4,000 of them to drop all but 200.
         """
         test = metafunc.definition
+        self._made_now = test.nodeid
         mark = cases.workload(test)
         if mark is None:
             return
@@ -70,9 +74,28 @@ class Selection:
                 params.append(pytest.param(case.id, id=case.id, marks=[*marks, *skip]))
         metafunc.parametrize("platform", params, indirect=True)
 
+    def unnamed(self, name: str, value: object) -> None:
+        """Note a value of the test whose cases are being made, for which nobody wrote an id."""
+        self._unnamed.setdefault(self._made_now, []).append((name, value))
+
     def collected(self, item: pytest.Item) -> None:
-        """Note the marks of a test that was collected."""
+        """Note the marks of a test that was collected, and its values if its id does not say them."""
         self._carried_marks.update(mark.name for mark in item.iter_markers())
+        key = _case_key(item)
+        if key is not None and key[0] in self._unnamed:
+            values = numbered.values_of(item, self._unnamed[key[0]])
+            if values is not None:
+                self._values.setdefault(key[0], {})[item.nodeid] = values
+
+    def values(self, item: pytest.Item) -> str | None:
+        """What the id of a job test does not say; None if it says everything. Only their order tells equal ones."""
+        key = _case_key(item)
+        of_test = self._values.get(key[0], {}) if key is not None else {}
+        if item.nodeid not in of_test:
+            return None
+        values = of_test[item.nodeid]
+        alike = [test for test in of_test if of_test[test] == values]
+        return values if len(alike) == 1 else f"{values}; {alike.index(item.nodeid) + 1} of {len(alike)}"
 
     def has_job(self, item: pytest.Item) -> bool:
         return _case_key(item) in self._cases
@@ -195,6 +218,12 @@ class Selection:
     def lines(self) -> list[str]:
         """A line on the platforms that were not named, and one on each whose tests are all skipped."""
         lines = [*self.inputs.not_loaded, *self._all_skipped.values()]
+        for test, of_test in self._values.items():
+            shown = next(iter(of_test)).removeprefix(test)
+            lines.append(
+                f"{test}: an id as {shown} has numbers that pytest made, so its runs are compared by their values; "
+                "write ids=[…] into parametrize, or pytest.param(…, id=…) (docs/foreign-loops.md)"
+            )
         if self._not_here:
             return [self._not_here, *lines]
         if self._on_several_nodes:

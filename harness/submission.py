@@ -179,6 +179,7 @@ def _confirmations(running: Running, started: StartedSession, factory: JobFactor
         commitments(job_checks.used_platforms(inputs, factory.first_jobs())),
         require=inputs.options.gate == "require",
         typed=inputs.typed_for_commands(history),
+        numbered=[test for test, spec in factory.first_jobs().items() if spec.values is not None],
     )
     jobs = factory.first_jobs()
     platforms = {

@@ -176,6 +176,7 @@ class JobSpec:
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
     context or namespace in place of the platform's.
     `node_facts` is the code archive with which a user's own program is run, so that its nodes are known.
+    `values` are those that the test's id does not say, since pytest numbers them; else None.
     """
 
     name: str
@@ -209,6 +210,7 @@ class JobSpec:
     group: str | None = None
     unsupported: str | None = None
     node_facts: Path | None = None
+    values: str | None = None
 
     @property
     def key(self) -> str:

@@ -29,7 +29,7 @@ from reporting.gate.series import (
     series_of,
 )
 from reporting.gate.verdict import Kind, Suspect, Verdict
-from reporting.history import one_device
+from reporting.history import one_device, same_values
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.phrases import percent
@@ -70,7 +70,8 @@ def judge(
     """
     if not current.trial.in_series:
         return {}
-    *past, current = one_device.joined([*past, dataclasses.replace(current, sane=True)])
+    runs = same_values.joined([*past, dataclasses.replace(current, sane=True)])
+    *past, current = one_device.joined(runs)
     before = _before(current, past)
     verdicts = {}
     for metric, measured in current.metrics.items():

@@ -26,6 +26,9 @@ UNCONFIRMED = frozenset({Kind.TRANSIENT, Kind.SUSPECT})
 EXCEPTIONAL = frozenset({Kind.NODE, Kind.TRANSIENT})
 
 
+SAME_ANCHOR = 0.05  # two levels of one series' first runs differ by less
+
+
 @dataclass(frozen=True)
 class RunValue:
     """The value of one run id in a series.
@@ -190,10 +193,16 @@ def learned(series: Series) -> list[RunValue]:
 
 
 def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
-    """The pin of a series; None while it learns. An acceptance in another unit does not count."""
-    if acceptance is not None and (acceptance.unit, acceptance.better) == (series.unit, series.better):
-        return Pin(acceptance.level, acceptance.since, None, len(acceptance.runs), acceptance)
+    """The pin of a series; None while it learns.
+
+    An acceptance in another unit does not count, nor one that is older than the values of the series, if its anchor
+    shows that the id had other values then.
+    """
     runs = learned(series)
+    if acceptance is not None and (acceptance.unit, acceptance.better) == (series.unit, series.better):
+        first = median([run.value for run in runs]) if runs else math.inf
+        if acceptance.comparability == series.comparability or abs(first / acceptance.anchor - 1) < SAME_ANCHOR:
+            return Pin(acceptance.level, acceptance.since, None, len(acceptance.runs), acceptance)
     if len(runs) < PIN_RUNS:
         return None
     return Pin(median([run.value for run in runs]), runs[0].night, runs[-1].night, len(runs))

@@ -15,10 +15,13 @@ from typing import Any
 from platforms.results.gates import part, trained_on
 from reporting.history import node_facts
 
-ASKED = ("benchmark", "variant", "configuration", "size", "mode", "layout", "workload_version")
+ASKED = ("benchmark", "variant", "configuration", "size", "mode", "layout", "workload_version", "values")
 """What people decide: the test, the platform's file, the suite's code."""
 MEASURED = ("device", "devices", "memory_gib", "mig", "dtype", "cpu_quota", "data_from")
 """What the job found. `dtype` is one of these, because `auto` chooses it by the device."""
+
+VALUES = "values"
+"""Of a test whose id is a position: its values, as `local-1x1cpu case=('n': 100)` (harness/numbered.py)."""
 
 _MIG = re.compile(r"\s+MIG\s+(\S+)$")  # as torch names such a device: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 _REQUEST_FIELDS = ("variant", "configuration", "size", "mode", "dtype")
@@ -53,6 +56,7 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
         "mig": mig[1] if mig else seen.mig,
         "cpu_quota": _quota(part(start, "host").get("cpu_quota", seen.cpu_quota)),
         "data_from": part(run_json, "summary").get("data_from"),
+        VALUES: part(run_json, "asked").get(VALUES),
     }
     for field in _REQUEST_FIELDS:
         found[field] = request.get(field)
@@ -62,10 +66,14 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
 def comparability(fields: Mapping[str, Any]) -> str:
     """Twelve characters that are the same for runs with the same fields. A missing field equals only a missing field.
 
-    The hash stands in years of history: another algorithm would end every series.
+    The hash stands in years of history: another algorithm would end every series. Values follow it in a hash of their
+    own, as in `1a45a4dabf61-9c2e44d0`, so that a series goes on that began before they were recorded.
     """
-    text = _ENCODER.encode(dict(fields))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    plain = {field: value for field, value in fields.items() if field != VALUES}
+    name = hashlib.sha256(_ENCODER.encode(plain).encode()).hexdigest()[:12]
+    if VALUES not in fields:
+        return name
+    return f"{name}-{hashlib.sha256(str(fields[VALUES]).encode(errors='backslashreplace')).hexdigest()[:8]}"
 
 
 def asked(fields: Mapping[str, Any]) -> dict[str, Any]:

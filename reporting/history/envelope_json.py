@@ -95,7 +95,7 @@ def may_be_of(line: bytes, ids: frozenset[bytes]) -> bool:
     if not line.startswith(_START):
         return True
     test = line[len(_START) : line.find(b'"', len(_START))]
-    return test in ids or b"\\" in test
+    return test in ids or test[: test.find(b"[") + 1] in ids or b"\\" in test
 
 
 def visit_like(line: bytes) -> tuple[bytes, bytes, bool] | None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from platforms.job import RefusedError
 from platforms.printable import printable
-from reporting.history import one_device
+from reporting.history import one_device, same_values
 from reporting.history.envelope import ALL_WINDOWS, Envelope, Key, Revision
 from reporting.history.envelope_json import from_line, ids_in_lines, job_of, job_that_ended, may_be_of, visit_like
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
@@ -38,7 +38,8 @@ def read(
 
     Args:
         folder: of the history. One that does not exist is empty.
-        tests: ids; None stands for all tests. Lines of other tests are not parsed, so that this is much quicker.
+        tests: ids, or `test_x.py::test_x[` for all cases of one; None stands for all tests. Lines of other tests are
+            not parsed, so that this is much quicker.
         problems: gets a sentence for each file that cannot be read, or that has lines which cannot. A file's last line
             without an end is no problem: its session was killed, or is writing it now.
         visits: False leaves visits to nodes out. Of those in one file that are alike (`visit_like`) the first one is
@@ -51,13 +52,14 @@ def read(
     with _garbage_collector_paused():
         for path in _files(folder, problems):
             for envelope in _envelopes(path, ids, problems, visits=visits):
-                if tests is not None and envelope.key.test not in tests:
+                test = envelope.key.test
+                if tests is not None and test not in tests and same_values.function(test) not in tests:
                     continue
                 earlier = latest.get(envelope.key)
                 if earlier is None or _rank(envelope) >= _rank(earlier):
                     latest[envelope.key] = envelope
         found = [_with_all_windows(folder, envelope) for envelope in latest.values()]
-    return one_device.joined(sorted(found, key=_order))
+    return one_device.joined(same_values.joined(sorted(found, key=_order)))
 
 
 def _with_all_windows(folder: Path, envelope: Envelope) -> Envelope:

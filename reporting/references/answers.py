@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 
+def same_function(one: str, other: str) -> bool:
+    """Whether two tests differ in their brackets only."""
+    return one.partition("[")[0] == other.partition("[")[0]
+
+
 @dataclass(frozen=True)
 class Author:
     """Who wrote an answer, and when (with its time zone). In CI it is the user who triggered the pipeline."""
@@ -45,6 +50,13 @@ class Acceptance:
     reason: str
     author: Author
     autocorrelation: float = 0.0
+
+    def is_of(self, test: str, metric: str, comparability: str) -> bool:
+        """Whether it is of a series. One whose values are known may have had another id, or no values yet."""
+        plain, dash, _ = comparability.partition("-")
+        is_moved = bool(dash) and self.comparability == comparability and same_function(self.test, test)
+        is_at_id = self.test == test and self.comparability in (comparability, plain)
+        return self.metric == metric and (is_moved or is_at_id)
 
 
 @dataclass(frozen=True)
@@ -105,10 +117,7 @@ class References:
     ) -> Acceptance | None:
         """The last acceptance of a series whose level is that of a night; without a night the last one of all."""
         found = [
-            answer
-            for answer in self.acceptances
-            if (answer.test, answer.metric, answer.comparability) == (test, metric, comparability)
-            and answer.since <= night
+            answer for answer in self.acceptances if answer.is_of(test, metric, comparability) and answer.since <= night
         ]
         if not found:
             return None

@@ -304,11 +304,7 @@ def _levels(series: Series, references: References) -> tuple[Level, ...]:
         said = f"median of the first {PIN_RUNS} runs, {runs[0].night} to {runs[-1].night}"
         found.append(Level(level, str(runs[0].night), None, said))
     for answer in references.acceptances:
-        of_series = (answer.test, answer.metric, answer.comparability) == (
-            series.test,
-            series.metric,
-            series.comparability,
-        )
+        of_series = answer.is_of(series.test, series.metric, series.comparability)
         if of_series and (answer.unit, answer.better) == (series.unit, series.better):
             since = str(answer.since)
             until = str(answer.since - datetime.timedelta(days=1))
