@@ -41,6 +41,7 @@ demo: $(VENV)/demo.stamp
 	@$(RUN) -m tests.reporting.demo $(ARGS)
 
 bench: check-host $(VENV)/bench.stamp data
+	@$(RUN) -m models.estimate $(BENCHMARKS) --size $(SIZE)
 	$(RUN) -m pytest $(BENCHMARKS:%=test_%.py) -m local --size $(SIZE) --benchmark-autosave --junitxml=runs/junit.xml $(ARGS)
 
 data: $(VENV)/bench.stamp

@@ -53,9 +53,7 @@ def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float
 
     elapsed_s: since the start of the process, up to the end of the warm-up. step_s: of one optimiser step.
     """
-    steps = request.steps_per_window
-    if request.window_s and step_s:
-        steps = max(steps, min(MOST_STEPS, math.ceil(request.window_s / step_s)))
+    steps = window_steps(request, step_s)
     phases_s = MOST_PHASES * phase_s(steps, step_s) if decompose else 0.0
     needed_s = elapsed_s + request.windows * steps * step_s + phases_s
     if needed_s > limit_s:
@@ -65,6 +63,13 @@ def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float
             f"{f', and --decompose {phases_s:.0f} s' if decompose else ''}; ask for "
             f"at least {1.2 * needed_s:.0f} s, fewer --windows or --steps-per-window, or a smaller --size"
         )
+
+
+def window_steps(request: Request, step_s: float) -> int:
+    """Return how many optimiser steps a window has where one takes `step_s` seconds."""
+    if request.window_s and step_s:
+        return max(request.steps_per_window, min(MOST_STEPS, math.ceil(request.window_s / step_s)))
+    return request.steps_per_window
 
 
 def phase_s(steps: int, step_s: float) -> float:
