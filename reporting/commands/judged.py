@@ -135,8 +135,9 @@ def _lines(rows: Sequence[Row], night_ends: datetime.time, *, verbose: bool) -> 
             if verbose or verdict.kind not in COUNTED:
                 mark = "RED" if verdict.red else ""
                 metric = row.envelope.metrics[verdict.metric]
+                value = verdict.extent.value if verdict.extent else metric.value  # of which `short` says the change
                 heads.append(head)
-                cells.append((mark, verdict.metric, number(metric.value), metric.unit, verdict.short))
+                cells.append((mark, verdict.metric, number(value), metric.unit, verdict.short))
     lines: list[str] = []
     for head, line in zip(heads, aligned(cells, (0, 1, 3, 4)), strict=True):
         if head not in lines:

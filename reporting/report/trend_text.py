@@ -117,7 +117,7 @@ def _how_to_read(drawn: Sequence[Sequence[NightColumn]], display: Display) -> st
     told = f"A column is a night; {at_pin} is at the pin, each step is {step}, and lower is worse."
     if any(column.value is None and column.mark is NightMark.FAILED for columns in drawn for column in columns):
         told += f" {symbol(NightMark.FAILED, display)} {NightMark.FAILED.said}."
-    return f"{told} To see the picture of one test, type words that only its id has."
+    return f"{told} To see the picture of one test, add words of its line that no other line has."
 
 
 def _series(report: ReportData, series: SeriesReport, display: Display) -> list[str]:

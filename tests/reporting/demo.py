@@ -87,9 +87,9 @@ def steps(folder: Path, night: datetime.date) -> list[Step]:
     ticket = ("--ticket", "https://example.org/tickets/318", "--until", str(night + 14 * DAY))
     return [
         Step("The verdict: is anything slower than it was?", ["trend"]),
-        Step("alps_clariden, one test: is it the machine, or one node of it?",
+        Step("The slower test of alps_clariden: is it the machine, or one node of it?",
              ["nodes", NODES_OF, "--tonight", str(night)]),
-        Step("isambard_ai, one test: by how much, where, why, and what can I answer?",
+        Step("That of isambard_ai: by how much, where in a step, why, and what can I answer?",
              ["judge", "isambard_ai"], wrapped=True),
         Step("The answer: its data have moved, and a ticket is open. I say so:",
              ["ack", "deepcam[isambard_ai-1x4gpu-tuned]", *ticket], wrapped=True),

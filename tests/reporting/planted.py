@@ -172,7 +172,7 @@ EVENTS: tuple[PlantedEvent, ...] = (
     ),
     PlantedEvent(
         "file system", "isambard_ai", "speed", 9, condition="slower", tests={("deepcam", "tuned"): -0.074},
-        part="wait_ms", note="the project's folders have moved to the new Lustre file system",
+        part="wait_ms", note="the data are on a new Lustre file system now, below the same path",
     ),
     PlantedEvent(
         "faster decoder", "isambard_ai", "speed", 25, condition="faster", tests={("resnet50", "tuned"): 0.055},
