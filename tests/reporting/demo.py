@@ -89,7 +89,7 @@ def steps(folder: Path, night: datetime.date) -> list[Step]:
         Step("The verdict: is anything slower than it was?", ["trend"]),
         Step("The slower test of alps_clariden: is it the machine, or one node of it?",
              ["nodes", NODES_OF, "--tonight", str(night)]),
-        Step("That of isambard_ai: by how much, where in a step, why, and what can I answer?",
+        Step("That of isambard_ai: by how much, where, why, and what can I answer?",
              ["judge", "isambard_ai"], wrapped=True),
         Step("The answer: its data have moved, and a ticket is open. I say so:",
              ["ack", "deepcam[isambard_ai-1x4gpu-tuned]", *ticket], wrapped=True),

@@ -58,7 +58,7 @@ def test_each_command_says_what_its_heading_promises(said: dict[str, str], folde
     assert "8 of 18 tests are slower, on" in trend
     assert "scontrol update nodename=nid005207 state=drain" in nodes
     assert "waiting for data" in red
-    assert "new\n  Lustre file system" in red
+    assert "new Lustre file system" in red
     assert "1 red" in red
     assert "(exit code 1, for cron and CI)" in red
     assert "amber until the night of" in ack
