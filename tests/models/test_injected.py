@@ -9,7 +9,7 @@ import pytest
 from models.data.synthetic import write_set
 from models.data.synthetic_resnet50 import recipe_of
 from reporting.history.envelope import Envelope
-from tests.injected import FAULTS, assert_each_named, assert_named, envelope, run_json_of_log, training
+from tests.injected import FAULTS, assert_each_named, envelope, run_json_of_log, training
 from tests.models.jobs import Nursery
 
 pytestmark = pytest.mark.slow
@@ -28,10 +28,10 @@ class Trained:
         return envelope(run_json_of_log(ended.log))
 
 
-def test_a_loader_that_was_slowed_is_named(nursery: Nursery, tmp_path: Path) -> None:
-    """The least of the next test: a stall takes seconds of sleep, and computes nothing."""
-    trained = Trained(nursery, tmp_path, "overlap")
-    assert_named("wait_ms", [trained.run()], trained.run(*FAULTS["wait_ms"]))
+def test_a_step_waits_as_long_as_the_loader_is_late(nursery: Nursery, tmp_path: Path) -> None:
+    slowed = Trained(nursery, tmp_path, "overlap").run(*FAULTS["wait_ms"])
+    assert slowed.beside["wait_ms"].value >= 0.9 * 2000
+    assert "slowed on purpose" in slowed.doubts
 
 
 @pytest.mark.nightly("models/fault_injection.py", "models/meter.py", "models/train.py", "reporting/compare")
