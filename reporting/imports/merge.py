@@ -13,17 +13,30 @@ from reporting.imports.directions import Direction
 
 Identity = tuple[object, ...]
 
+_ROUNDED_S = 1.0  # some files have times to the second
+
+
+@dataclass(frozen=True)
+class KnownJob:
+    """A job of the history: what it measured as a digest, and when it was submitted and was complete."""
+
+    key: Key
+    digest: int
+    first_s: float
+    last_s: float
+
 
 def identity(envelope: Envelope) -> Identity:
     """What is the same for one job in every file that records it.
 
-    A results database and a perflog of ReFrame name the session differently, and one of them has times only to the
-    second.
+    A results database, a report and a perflog of ReFrame name the session differently. Their times of a job with an id
+    overlap: those of an old report are its session's.
     """
     key = envelope.key
     if envelope.ended_s is None:
         return tuple(key)
-    return key.site, key.test, envelope.platform, key.job_id, int(envelope.ended_s)
+    job = key.job_id or int(envelope.ended_s)
+    return key.site, key.test, envelope.platform, job
 
 
 @dataclass
@@ -31,19 +44,29 @@ class Known:
     """What the history has of some tests.
 
     Attributes:
-        jobs: the key of each job, and a digest of what it measured.
+        jobs: those of each identity: a scheduler gives its ids again.
         directions: by test and metric.
         first_nights: the first night of each test, by site and test. Older runs would move its pin.
     """
 
-    jobs: dict[Identity, tuple[Key, int]] = field(default_factory=dict)
+    jobs: dict[Identity, list[KnownJob]] = field(default_factory=dict)
     directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
     first_nights: dict[tuple[str, str], datetime.date] = field(default_factory=dict)
 
     def add(self, envelope: Envelope) -> None:
-        self.jobs[identity(envelope)] = envelope.key, _digest(envelope)
+        jobs = self.jobs.setdefault(identity(envelope), [])
+        jobs[:] = [job for job in jobs if job.key != envelope.key]
+        jobs.append(KnownJob(envelope.key, _digest(envelope), *_span(envelope)))
         for name, metric in envelope.metrics.items():
             self.directions[envelope.key.test, name] = metric.better
+
+    def find(self, envelope: Envelope) -> KnownJob | None:
+        """The same job, if the history has it."""
+        first_s, last_s = _span(envelope)
+        for job in self.jobs.get(identity(envelope), ()):
+            if first_s < job.last_s + _ROUNDED_S and job.first_s < last_s + _ROUNDED_S:
+                return job
+        return None
 
 
 def known_of(history: Iterable[Envelope], night_ends: datetime.time) -> Known:
@@ -96,17 +119,22 @@ def missing(
             continue
         count.tests.add(envelope.key.test)
         count.nights.add(night)
-        found = known.jobs.get(identity(envelope))
+        found = known.find(envelope)
         if found is None:
             count.new += 1
-        elif found[1] == _digest(envelope):
+        elif found.digest == _digest(envelope):
             count.already_there += 1
             continue
         else:
-            envelope = replace(envelope, key=found[0])
+            envelope = replace(envelope, key=found.key)
             count.changed += 1
         known.add(envelope)
         yield envelope
+
+
+def _span(envelope: Envelope) -> tuple[float, float]:
+    last_s = envelope.time_s if envelope.ended_s is None else envelope.ended_s
+    return min(envelope.time_s, last_s), last_s
 
 
 def _digest(envelope: Envelope) -> int:

@@ -55,11 +55,11 @@ class ReframeCase:
         check: the test's name with its parameters, as in `stream %size=small`.
         result: pass, fail, xfail, xpass, abort, skip or fail_deps.
         fail_phase: the stage of ReFrame in which it failed. Perflogs do not always have it.
-        session: the uuid of ReFrame's session. Perflogs do not have it; older reports have their beginning in its place.
+        session: the uuid of ReFrame's session. Perflogs do not have it, and older reports a time in its place.
         attempt: 2 for the first retry of a session.
         nodes: with commas between them.
-        submitted_s, completed_s: when the job was submitted and was complete, in Unix seconds; from some perflogs only to
-            the second. Reports before 4.7 do not say it: there they are the beginning and the end of the session.
+        submitted_s, completed_s: when the job was submitted and was complete, in Unix seconds; from some perflogs only
+            to the second. Reports before 4.7 do not say it: there they are the beginning and the end of the session.
         settings: what else may explain a change, by ReFrame's names (`SETTINGS`).
     """
 

@@ -1,7 +1,7 @@
 """Reads ReFrame's perflogs: text files with a header line, and a line for each test case or for each of its metrics.
 
-The default format has `|` between its columns. Other delimiters are taken from the header. ReFrame 3 wrote no header, and
-a line for each metric. Where ReFrame 4 goes on with that format, the header that it writes names no columns.
+The default format has `|` between its columns. Other delimiters are taken from the header. ReFrame 3 wrote no header,
+and a line for each metric. Where ReFrame 4 goes on with that format, the header that it writes names no columns.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class _Table:
     def read(self, line: str) -> _Read:
         """Read a line. Raises ValueError with a sentence.
 
-        ReFrame does not mark a delimiter that stands in a text, such as a description or a unit. It is found if only one
-        way to join the cells has words and numbers where they belong, or all such ways say the same.
+        ReFrame does not mark a delimiter that stands in a text, such as a description or a unit. It is found if only
+        one way to join the cells has words and numbers where they belong, or all such ways say the same.
         """
         if not line.endswith("\n"):
             raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
@@ -131,9 +131,7 @@ class _Table:
         found: list[_Read] = []
         for where in combinations_with_replacement(self._texts, more) if 0 < more <= MOST_DELIMITERS else ():
             rest = iter(cells)
-            joined = [
-                self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self.columns))
-            ]
+            joined = [self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self.columns))]
             if all(shape is None or shape.fullmatch(cell) for shape, cell in zip(self._shapes, joined, strict=True)):
                 read = _case(dict(zip(self.columns, joined, strict=True)))
                 if read not in found:
@@ -150,7 +148,9 @@ def _read_old(line: str) -> _Read:
     """
     match = _OLD.fullmatch(line.rstrip("\r\n"))
     if match is None:
-        raise ValueError("it is no line as ReFrame 3 writes them: TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using …")
+        raise ValueError(
+            "it is no line as ReFrame 3 writes them: TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using …"
+        )
     cells = match.groupdict(default="")
     if not cells["perf_unit"] and not line.endswith("\n"):
         raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
@@ -169,7 +169,7 @@ def _read_old(line: str) -> _Read:
 
 
 def _metrics(columns: Sequence[str]) -> list[str]:
-    """The metrics of a header: `<metric>_value` has `<metric>_unit` or the like beside it, which a parameter has not."""
+    """The metrics of a header: `<metric>_value` has `<metric>_unit` or the like beside it. A parameter has not."""
     found = [column.removesuffix("_value") for column in columns if column.endswith("_value")]
     return [name for name in found if any(f"{name}{end}" in columns for end in ("_unit", *NUMBERS_BESIDE))] or found
 
