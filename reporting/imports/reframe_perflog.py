@@ -32,10 +32,13 @@ _OLD = re.compile(
     r"(?: \(l=(?P<perf_lower_thres>[^|,]*), u=(?P<perf_upper_thres>[^|)]*)\))?(?:\|(?P<rest>.*))?"
 )
 _OLD_START = re.compile(r"(?=\d{4}-\d\d-\d\dT[^|]*\|reframe )")  # it can follow a line that got no end
-_WORD = re.compile(r"[\w.:+@-]+")
+_WORD = re.compile(r"(?=.*[a-zA-Z])[\w.:+@-]+")
+_JOB_ID = re.compile(r"|None|null|[\w.-]*\d[\w.-]*")
+_NAME = re.compile(r"[\w.:+@/-]+( .*)?")  # with parameters, which may hold any text
+_TEXT = re.compile(".*")
 _NUMBER = re.compile(r"|None|null|true|false|[-+]?(\d*\.?\d*(e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
 _NUMBERS = re.compile(r"job_completion_time_unix|job_submit_time|job_exitcode|num_.*")
-_NO_TEXT = re.compile(rf"job_completion_time|jobid|version|short_name|unique_name|hashcode|{MULTILINE}")
+_NO_TEXT = re.compile(rf"job_completion_time|version|short_name|unique_name|hashcode|{MULTILINE}")
 
 _Read = tuple[ReframeCase, dict[str, str]]  # a test case, and by metric why its value is skipped
 
@@ -94,12 +97,17 @@ class _Table:
         self._delimiter = max(DELIMITERS, key=header.count)
         self.columns = header.split(self._delimiter)
         numbers = {f"{metric}{end}" for metric in _metrics(self.columns) for end in ("_value", *NUMBERS_BESIDE)}
-        self._shapes: list[re.Pattern[str] | None] = [
-            _WORD if name in REQUIRED else _NUMBER if name in numbers or _NUMBERS.fullmatch(name) else None
-            for name in self.columns
-        ]
+        shapes = {
+            "jobid": _JOB_ID,
+            **dict.fromkeys(numbers, _NUMBER),
+            **dict.fromkeys(REQUIRED, _WORD),
+            **dict.fromkeys(NAMES, _NAME),
+        }
+        self._shapes = [shapes.get(name, _NUMBER if _NUMBERS.fullmatch(name) else _TEXT) for name in self.columns]
         self._texts = [
-            index for index, name in enumerate(self.columns) if not (self._shapes[index] or _NO_TEXT.fullmatch(name))
+            index
+            for index, shape in enumerate(self._shapes)
+            if shape is _NAME or (shape is _TEXT and not _NO_TEXT.fullmatch(self.columns[index]))
         ]
 
     @property
@@ -132,7 +140,7 @@ class _Table:
         for where in combinations_with_replacement(self._texts, more) if 0 < more <= MOST_DELIMITERS else ():
             rest = iter(cells)
             joined = [self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self.columns))]
-            if all(shape is None or shape.fullmatch(cell) for shape, cell in zip(self._shapes, joined, strict=True)):
+            if all(shape.fullmatch(cell) for shape, cell in zip(self._shapes, joined, strict=True)):
                 read = _case(dict(zip(self.columns, joined, strict=True)))
                 if read not in found:
                     found.append(read)

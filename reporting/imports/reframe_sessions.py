@@ -117,7 +117,8 @@ def _of_report(report: object, where: str, skipped: Skipped) -> list[ReframeCase
     cases = []
     for index, run in enumerate(of("runs", kind=list)):
         attempt = 1 + int(_number(run.get("run_index", run.get("runid"))) or 0) if isinstance(run, dict) else 1
-        for number, entry in enumerate(of("runs", index, "testcases", kind=list)):
+        for number, _ in enumerate(of("runs", index, "testcases", kind=list)):
+            entry = of("runs", index, "testcases", number, kind=dict)
             at = f"{where}: runs[{index}].testcases[{number}]"
             found = functools.partial(field, entry, where=at, tool=READ)
             case = _case(found, skipped) if session is not None else _old_case(found, skipped)
