@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import night_of
@@ -16,9 +17,8 @@ Identity = tuple[object, ...]
 _ROUNDED_S = 1.0  # some files have times to the second
 
 
-@dataclass(frozen=True)
-class KnownJob:
-    """A job of the history: what it measured as a digest, and when it was submitted and was complete."""
+class KnownJob(NamedTuple):
+    """A job of the history, a digest of what it measured, and when it was submitted and was complete."""
 
     key: Key
     digest: int
@@ -49,22 +49,20 @@ class Known:
         first_nights: the first night of each test, by site and test. Older runs would move its pin.
     """
 
-    jobs: dict[Identity, list[KnownJob]] = field(default_factory=dict)
+    jobs: dict[Identity, dict[Key, KnownJob]] = field(default_factory=dict)
     directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
     first_nights: dict[tuple[str, str], datetime.date] = field(default_factory=dict)
 
     def add(self, envelope: Envelope) -> None:
-        jobs = self.jobs.setdefault(identity(envelope), [])
-        jobs[:] = [job for job in jobs if job.key != envelope.key]
-        jobs.append(KnownJob(envelope.key, _digest(envelope), *_span(envelope)))
+        self.jobs.setdefault(identity(envelope), {})[envelope.key] = _job(envelope)
         for name, metric in envelope.metrics.items():
             self.directions[envelope.key.test, name] = metric.better
 
     def find(self, envelope: Envelope) -> KnownJob | None:
         """The same job, if the history has it."""
-        first_s, last_s = _span(envelope)
-        for job in self.jobs.get(identity(envelope), ()):
-            if first_s < job.last_s + _ROUNDED_S and job.first_s < last_s + _ROUNDED_S:
+        it = _job(envelope)
+        for job in self.jobs.get(identity(envelope), {}).values():
+            if it.first_s < job.last_s + _ROUNDED_S and job.first_s < it.last_s + _ROUNDED_S:
                 return job
         return None
 
@@ -122,7 +120,7 @@ def missing(
         found = known.find(envelope)
         if found is None:
             count.new += 1
-        elif found.digest == _digest(envelope):
+        elif found.digest == _job(envelope).digest:
             count.already_there += 1
             continue
         else:
@@ -132,10 +130,7 @@ def missing(
         yield envelope
 
 
-def _span(envelope: Envelope) -> tuple[float, float]:
+def _job(envelope: Envelope) -> KnownJob:
     last_s = envelope.time_s if envelope.ended_s is None else envelope.ended_s
-    return min(envelope.time_s, last_s), last_s
-
-
-def _digest(envelope: Envelope) -> int:
-    return hash((envelope.outcome, envelope.sane, tuple(sorted(envelope.metrics.items(), key=str))))
+    digest = hash((envelope.outcome, envelope.sane, tuple(sorted(envelope.metrics.items(), key=str))))
+    return KnownJob(envelope.key, digest, min(envelope.time_s, last_s), last_s)

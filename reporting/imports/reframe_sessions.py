@@ -14,7 +14,7 @@ import functools
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,6 @@ MAGIC = b"SQLite format 3\0"
 BUSY_TIMEOUT_S = 30.0
 READ = "a report of ReFrame 3.2 to 4.10, or a database of 4.7 to 4.10"
 RESULTS = {"success": "pass", "failure": "fail", "aborted": "abort", "skipped": "skip"}  # the words before 4.7
-
-Of = Callable[..., Any]  # reads one value by its path, or says in a ValueError what is there
-Skipped = dict[str, list[object]]  # by metric, values that are no numbers
 
 _REPORT = re.compile(rb"[\xef\xbb\xbf\xfe\xff\0\s]*(\[[\0\s]*)?\{")  # a mark of UTF-8 or UTF-16 may come first
 
@@ -56,10 +53,7 @@ def read_report(path: Path, problems: list[str]) -> list[ReframeCase]:
     Raises:
         OSError: the file cannot be read.
     """
-    skipped: Skipped = {}
-    cases = _cases(str(path), path.read_bytes(), problems, skipped)
-    problems += _sentences(path, skipped)
-    return cases
+    return _cases(path, "", path.read_bytes(), problems)
 
 
 def read_database(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
@@ -72,7 +66,6 @@ def read_database(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     Raises:
         BenchError: the file cannot be read, or holds no results of ReFrame.
     """
-    skipped: Skipped = {}
     address = f"{path.resolve().as_uri()}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S)) as database:
@@ -80,74 +73,75 @@ def read_database(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
             for (session,) in sessions:
                 row = database.execute("SELECT json_blob FROM sessions WHERE uuid = ?", (session,)).fetchone()
                 if row is not None:  # else ReFrame has deleted it meanwhile
-                    yield from _cases(f"{path}: session {session}", row[0], problems, skipped)
+                    yield from _cases(path, f": session {session}", row[0], problems)
     except sqlite3.Error as error:
         raise BenchError(
             f"{path}: this is no results database of ReFrame that can be read: {error} (if ReFrame writes to it now, "
             "or was killed while it did, copy it together with the files beside it, and import the copy)"
         ) from None
-    problems += _sentences(path, skipped)
 
 
-def _cases(where: str, document: str | bytes, problems: list[str], skipped: Skipped) -> list[ReframeCase]:
-    where = f"{where}: this session is skipped"
+def _cases(path: Path, session: str, document: str | bytes, problems: list[str]) -> list[ReframeCase]:
+    where = f"{path}{session}: this session is skipped"
     try:
         found = json.loads(document)
     except ValueError as error:
         problems.append(f"{where}: it is no whole JSON document: {error}")
         return []
     cases = []
+    no_numbers: set[str] = set()
     for report in found if isinstance(found, list) else [found]:
         try:
-            cases += _of_report(report, where, skipped)
+            cases += _of_report(report, where, no_numbers)
         except ValueError as error:
             problems.append(str(error))
+    problems += [f"{path}: values of {text}, which is no number, are skipped" for text in sorted(no_numbers)]
     return cases
 
 
-def _of_report(report: object, where: str, skipped: Skipped) -> list[ReframeCase]:
+def _of_report(report: object, where: str, no_numbers: set[str]) -> list[ReframeCase]:
     """The test cases of a session. Raises ValueError with a sentence."""
     of = functools.partial(field, report, where=where, tool=READ)
     info = of("session_info", kind=dict)
-    session = began_s = ended_s = None
-    if "uuid" in info:
-        session = str(info["uuid"])
-    else:
+    began_s = ended_s = None
+    if "uuid" not in info:
         began_s, ended_s = (_seconds(of("session_info", key, kind=str), where) for key in ("time_start", "time_end"))
+    session = str(info["uuid"]) if began_s is None else f"of-{began_s:.0f}"
     cases = []
-    for index, run in enumerate(of("runs", kind=list)):
-        attempt = 1 + int(_number(run.get("run_index", run.get("runid"))) or 0) if isinstance(run, dict) else 1
+    for index, _ in enumerate(of("runs", kind=list)):
+        run = of("runs", index, kind=dict)
+        attempt = 1 + int(run.get("run_index", run.get("runid", 0)))
         for number, _ in enumerate(of("runs", index, "testcases", kind=list)):
             entry = of("runs", index, "testcases", number, kind=dict)
             at = f"{where}: runs[{index}].testcases[{number}]"
-            found = functools.partial(field, entry, where=at, tool=READ)
-            case = _case(found, skipped) if session is not None else _old_case(found, skipped)
-            cases.append(
-                replace(
-                    case,
-                    session=session or f"of-{began_s:.0f}",
-                    attempt=attempt,
-                    submitted_s=case.submitted_s if began_s is None else began_s,
-                    completed_s=case.completed_s if ended_s is None else ended_s,
-                    version=info.get("version"),
-                )
-            )
+            if began_s is not None:
+                entry = {**_renamed(entry, at), "job_submit_time": began_s, "job_completion_time_unix": ended_s}
+            case = _case(entry, at, no_numbers)
+            cases.append(replace(case, session=session, attempt=attempt, version=info.get("version")))
     return cases
 
 
-def _case(of: Of, skipped: Skipped) -> ReframeCase:
-    """A test case of ReFrame 4.7 or later. Raises ValueError with a sentence."""
-    entry = of(kind=dict)
-    values = [(name, *(of("perfvalues", name, at) for at in (0, 2, 3, 4))) for name in _given(of, "perfvalues", dict)]
+def _case(entry: Mapping[str, Any], where: str, no_numbers: set[str]) -> ReframeCase:
+    """A test case by the names of ReFrame 4.7 and later. Raises ValueError with a sentence."""
+    of = functools.partial(field, entry, where=where, tool=READ)
+    values = []
+    for name in of("perfvalues", kind=dict) if entry.get("perfvalues") else ():
+        value, lower, upper, unit = (of("perfvalues", name, at) for at in (0, 2, 3, 4))
+        metric = name.rpartition(":")[2]
+        if value is None or _number(value) is not None:
+            values.append(PerformanceValue(metric, str(unit or ""), *map(_number, (value, lower, upper))))
+        else:
+            no_numbers.add(f"`{metric}`, such as {json.dumps(value)}")
+    job_id = entry.get("jobid")
     return ReframeCase(
         check=without_repetition(str(of("name"))),
         system=str(of("system")),
         partition=str(of("partition")),
         environ=str(of("environ")),
         result=str(of("result")),
-        values=_values(values, skipped),
+        values=tuple(values),
         fail_phase=entry.get("fail_phase"),
-        job_id=_job_id(entry),
+        job_id=None if job_id is None else str(job_id),
         submitted_s=_number(entry.get("job_submit_time")),
         completed_s=_number(entry.get("job_completion_time_unix")),
         nodes=_text(entry.get("job_nodelist") or ""),
@@ -155,48 +149,24 @@ def _case(of: Of, skipped: Skipped) -> ReframeCase:
     )
 
 
-def _old_case(of: Of, skipped: Skipped) -> ReframeCase:
-    """A test case of a report before 4.7, without the times of its job. Raises ValueError with a sentence."""
-    entry = of(kind=dict)
+def _renamed(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A test case of a report before 4.7 by the later names. Raises ValueError with a sentence."""
+    of = functools.partial(field, entry, where=where, tool=READ)
     system, _, partition = of("system", kind=str).partition(":")
-    result = str(of("result"))
-    keys = ("name", "value", "thres_lower", "thres_upper", "unit")
-    values = [tuple(of("perfvars", at, key) for key in keys) for at, _ in enumerate(_given(of, "perfvars", list))]
-    settings = _given(of, "check_vars", dict)
-    return ReframeCase(
-        check=without_repetition(str(entry.get("display_name") or of("name"))),
-        system=system,
-        partition=partition,
-        environ=str(of("environment")),
-        result=RESULTS.get(result, result),
-        values=_values(values, skipped),
-        fail_phase=entry.get("fail_phase"),
-        job_id=_job_id(entry),
-        nodes=_text(entry.get("nodelist") or ""),
-        settings={name: _text(settings[name]) for name in SETTINGS if settings.get(name)},
-    )
-
-
-def _given(of: Of, key: str, kind: type) -> Any:
-    """What a key that may be missing or null has; else nothing. Raises ValueError with a sentence."""
-    return of(key, kind=kind) if of(kind=dict).get(key) else kind()
-
-
-def _values(found: Iterable[tuple[Any, ...]], skipped: Skipped) -> tuple[PerformanceValue, ...]:
-    """From (`daint:gpu:triad`, value, lower, upper, unit). The bounds are relative to the reference."""
-    values = []
-    for name, value, lower, upper, unit in found:
-        metric = str(name).rpartition(":")[2]
-        if value is None or _number(value) is not None:
-            values.append(PerformanceValue(metric, str(unit or ""), *map(_number, (value, lower, upper))))
-        else:
-            skipped.setdefault(metric, []).append(value)
-    return tuple(values)
-
-
-def _job_id(entry: Mapping[str, Any]) -> str | None:
-    found = entry.get("jobid")
-    return None if found in (None, "None") else str(found)
+    keys = ("value", "reference", "thres_lower", "thres_upper", "unit")
+    metrics = range(len(of("perfvars", kind=list) if entry.get("perfvars") else ()))
+    return {
+        **(of("check_vars", kind=dict) if entry.get("check_vars") else {}),
+        "name": entry.get("display_name") or of("name"),
+        "system": system,
+        "partition": partition,
+        "environ": of("environment"),
+        "result": RESULTS.get(str(of("result")), of("result")),
+        "perfvalues": {of("perfvars", at, "name"): [of("perfvars", at, key) for key in keys] for at in metrics},
+        "fail_phase": entry.get("fail_phase"),
+        "jobid": None if entry.get("jobid") == "None" else entry.get("jobid"),
+        "job_nodelist": entry.get("nodelist"),
+    }
 
 
 def _seconds(text: str, where: str) -> float:
@@ -217,10 +187,3 @@ def _number(found: object) -> float | None:
     if isinstance(found, int | float) and not isinstance(found, bool):
         return float(found)
     return None
-
-
-def _sentences(where: Path, skipped: Skipped) -> list[str]:
-    return [
-        f"{where}: {json.dumps(values[0])} is no number; values of `{metric}` that are skipped: {len(values)}"
-        for metric, values in skipped.items()
-    ]
