@@ -57,12 +57,13 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     waiting: ReframeCase | None = None
     with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
         lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        first, header = next(lines, (1, ""))
+        begin = list(islice(lines, 2))  # of the format of ReFrame 3, the first of them may be in pieces
+        first, header = begin[0] if begin else (1, "")
         table = _Table(header.rstrip("\r\n"))
-        is_old = "|jobid=" in header or f"{MULTILINE}=" in header
+        is_old = any("|jobid=" in line or f"{MULTILINE}=" in line for _, line in begin)
+        lines = chain(begin if is_old and not header.startswith("job_completion_time|") else begin[1:], lines)
         if is_old:
-            again = () if header.startswith("job_completion_time|") else ((first, header),)
-            lines = ((number, part) for number, line in chain(again, lines) for part in _OLD_START.split(line) if part)
+            lines = ((number, part) for number, line in lines for part in _OLD_START.split(line) if part)
         elif table.missing:
             problems.append(f"{path}:{first}: this file is skipped: {table.missing}")
             return

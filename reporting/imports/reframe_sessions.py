@@ -41,7 +41,7 @@ def is_database(path: Path) -> bool:
 def is_report(path: Path) -> bool:
     """Whether a file is JSON: a report, or a list of them. Raises OSError."""
     with path.open("rb") as file:
-        return _REPORT.match(file.read(1 << 16)) is not None
+        return path.suffix == ".json" or _REPORT.match(file.read(1 << 16)) is not None
 
 
 def read_report(path: Path, problems: list[str]) -> list[ReframeCase]:
@@ -104,13 +104,14 @@ def _of_report(report: object, where: str, no_numbers: set[str]) -> list[Reframe
     of = functools.partial(field, report, where=where, tool=READ)
     info = of("session_info", kind=dict)
     began_s = ended_s = None
+    run_number = "run_index" if "uuid" in info else "runid"
     if "uuid" not in info:
         began_s, ended_s = (_seconds(of("session_info", key, kind=str), where) for key in ("time_start", "time_end"))
     session = str(info["uuid"]) if began_s is None else f"of-{began_s:.0f}"
     cases = []
     for index, _ in enumerate(of("runs", kind=list)):
         run = of("runs", index, kind=dict)
-        attempt = 1 + int(run.get("run_index", run.get("runid", 0)))
+        attempt = 1 + (of("runs", index, run_number, kind=int) if run_number in run else 0)
         for number, _ in enumerate(of("runs", index, "testcases", kind=list)):
             entry = of("runs", index, "testcases", number, kind=dict)
             at = f"{where}: runs[{index}].testcases[{number}]"

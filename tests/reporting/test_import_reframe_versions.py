@@ -168,10 +168,10 @@ def test_a_line_of_reframe_3(tmp_path: Path, line: str, test: str, metric: tuple
 
 
 def test_a_line_that_follows_one_without_an_end_is_a_line(tmp_path: Path) -> None:
-    cases, problems = read_text(tmp_path, OLD + OLD.replace("jobid=7", "jobid=8") + "\nin pieces|jobid=9\n")
+    cases, problems = read_text(tmp_path, OLD[40:] + "\n" + OLD + OLD.replace("jobid=7", "jobid=8") + "\n")
     assert [case.job_id for case in cases] == ["7", "8"]
     (problem,) = problems
-    assert problem.startswith("2: it is no line as ReFrame 3 writes them: TIME|reframe VERSION|")
+    assert problem.startswith("1: it is no line as ReFrame 3 writes them: TIME|reframe VERSION|")
 
 
 def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
@@ -253,6 +253,7 @@ def test_a_report_may_begin_otherwise(tmp_path: Path, text: str | bytes) -> None
         (["session_info"], None, "session_info is null, and no dict"),
         (["session_info", "time_start"], "at noon", "'at noon' is no time like 2026-01-31T22:00:00+0100"),
         (["runs"], {}, "runs is empty, and no list"),
+        (["runs", 0, "runid"], None, "runs[0].runid is null, and no int"),
         (["runs", 0, "testcases"], "x", 'runs[0].testcases is "x", and no list'),
         (["runs", 0, "testcases", 1], 5, "runs[0].testcases[1] is 5, and no dict"),
         (["runs", 0, "testcases", 1, "perfvars"], [{"name": "rate"}], "testcases[1]: perfvars[0].value is missing"),
