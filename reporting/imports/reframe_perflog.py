@@ -56,7 +56,7 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     skipped: dict[str, list[str]] = {}
     waiting: ReframeCase | None = None
     with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        lines: Iterator[tuple[int, str]] = ((number, line) for number, line in enumerate(file, 1) if line.strip())
         begin = list(islice(lines, 2))  # of the format of ReFrame 3, the first of them may be in pieces
         first, header = begin[0] if begin else (1, "")
         table = _Table(header.rstrip("\r\n"))

@@ -107,7 +107,7 @@ def _of_report(report: object, where: str, no_numbers: set[str]) -> list[Reframe
     run_number = "run_index" if "uuid" in info else "runid"
     if "uuid" not in info:
         began_s, ended_s = (_seconds(of("session_info", key, kind=str), where) for key in ("time_start", "time_end"))
-    session = str(info["uuid"]) if began_s is None else f"of-{began_s:.0f}"
+    session = of("session_info", "uuid", kind=str) if began_s is None else f"of-{began_s:.0f}"
     cases = []
     for index, _ in enumerate(of("runs", kind=list)):
         run = of("runs", index, kind=dict)
