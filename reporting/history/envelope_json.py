@@ -8,6 +8,7 @@ may add some.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from sys import intern
 from typing import Any
@@ -17,6 +18,7 @@ from platforms.rundir.job_json import as_json
 from reporting.history.envelope import EXPLANATIONS, SCHEMA, Envelope, Key, Metric, Revision, RunReference
 
 TRIAL_KEYS = vars(ONLY).keys()
+REPETITION = re.compile(r" %[.$]repeat_no=\d+")  # how ReFrame writes it in a test's name, up to 4.7 in all names
 LATEST_S = 4e9  # the year 2096: a larger number is in milliseconds
 _START = b'{"test":"'
 _SITE = f'","schema":{SCHEMA},"site":"'.encode()  # what follows the test's id
@@ -90,12 +92,18 @@ def ids_in_lines(tests: Collection[str]) -> frozenset[bytes]:
 def may_be_of(line: bytes, ids: frozenset[bytes]) -> bool:
     """Whether a line can be an envelope of one of these tests.
 
-    A line that begins otherwise than ours do, or whose id has escaped characters, must be parsed to know that.
+    A line that begins otherwise than ours do, whose id has escaped characters, or which was imported when each
+    repetition was a test of its own, must be parsed to know that.
     """
     if not line.startswith(_START):
         return True
     test = line[len(_START) : line.find(b'"', len(_START))]
-    return test in ids or test[: test.find(b"[") + 1] in ids or b"\\" in test
+    return test in ids or test[: test.find(b"[") + 1] in ids or b"\\" in test or b"repeat_no=" in test
+
+
+def without_repetition(test: str) -> str:
+    """The id or name of a test of ReFrame without the number of its repetition: repetitions are one test."""
+    return REPETITION.sub("", test)
 
 
 def visit_like(line: bytes) -> tuple[bytes, bytes, bool] | None:
@@ -164,7 +172,7 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         key=Key(
             site=intern(content["site"]),
             run_id=str(content["run_id"]),
-            test=intern(content["test"]),
+            test=intern(without_repetition(content["test"]) if get("source") else content["test"]),
             attempt=int(content["attempt"]),
             job_id=None if job_id is None else str(job_id),
             submitted_s=_seconds(get("submitted_s")),

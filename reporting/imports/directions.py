@@ -12,8 +12,24 @@ from platforms.job import RefusedError
 Direction = Literal["higher", "lower"]
 DIRECTIONS: Mapping[str, Direction] = {"higher": "higher", "lower": "lower"}
 
-_TIME = re.compile(r"(nano|micro|milli|[nuµm])?s(ec(ond)?s?)?|min(ute)?s?|h(our)?s?", re.IGNORECASE)
-_RATE = re.compile(r".+/\s*(s|sec|second|h|hour|day)|[kmgtpe]?flops?", re.IGNORECASE)
+_CLOCK = r"((nano|micro|milli|[nuµμm])?s(ec(ond)?s?)?\.?|min(ute)?s?|h(ou)?r?s?)"
+_DAYS = r"(days?|d)"
+_TIME = re.compile(  # also of a piece of work, as in s/step, and of what a simulation moves on by, as in hour/ns
+    rf"{_CLOCK}|{_CLOCK}\s*/(?!\s*({_CLOCK}|{_DAYS})$).+|(h(ou)?r?s?|{_DAYS}|s)/([fpnuµμ]s|years?)", re.IGNORECASE
+)
+_RATE = re.compile(
+    rf"((?!{_CLOCK}\s*/).*/\s*(s(ec(ond)?s?)?\.?|h(ou)?r?s?|{_DAYS})|([fpn]s/\s*h(ou)?r?|[fpnuµμ]s/\s*{_DAYS})"
+    r"|[kmgtpe]?(flops|iops|i?b(it|yte)?ps|teps|[lg]?ups)|[kmgtpe]ops|[fqt]ps)"
+    r"(\s*/\s*(gpu|cpu|device|accelerator|chip|node|socket|core|rank|process|task)s?)?",
+    re.IGNORECASE,
+)
+_BRACKETED = re.compile(r"(?:t|time|latency)?\s*[\[(](.+)[\])]", re.IGNORECASE)  # as in t[usec]
+# These are no work. More of them in a second is not better, and a longer time from one to the next is not worse.
+_NO_WORK = re.compile(
+    r"err|fail|miss|fault|drop|los[st]|retr(ans|y|ies)|stall|abort|timeout|crash|interrupt|conflict|throttl|joule|watt"
+    r"|\b[kmg]?(j|wh?)\b|cost|usd|eur|[$€°]",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +91,11 @@ def decide(name: MetricName, alone: Collection[str], said: Direction | None, bef
         return Decision("higher", "its reference has only a lower bound")
     if set(alone) == {"upper"}:
         return Decision("lower", "its reference has only an upper bound")
-    if _TIME.fullmatch(name.unit.strip()):
+    unit = re.sub(r"\s+per\s+", "/", name.unit.strip())
+    bracketed = _BRACKETED.fullmatch(unit)
+    unit = bracketed[1].strip() if bracketed else unit
+    if _TIME.fullmatch(unit) and not _NO_WORK.search(unit):
         return Decision("lower", "its unit is a time")
-    if _RATE.fullmatch(name.unit.strip()):
+    if _RATE.fullmatch(unit) and not _NO_WORK.search(unit):
         return Decision("higher", "its unit is a rate")
     return Decision(None, "neither its references nor its unit say it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import night_of
@@ -13,17 +14,29 @@ from reporting.imports.directions import Direction
 
 Identity = tuple[object, ...]
 
+_ROUNDED_S = 1.0  # some files have times to the second
+
+
+class KnownJob(NamedTuple):
+    """A job of the history, a digest of what it measured, and when it was submitted and was complete."""
+
+    key: Key
+    digest: int
+    first_s: float
+    last_s: float
+
 
 def identity(envelope: Envelope) -> Identity:
     """What is the same for one job in every file that records it.
 
-    A results database and a perflog of ReFrame name the session differently, and one of them has times only to the
-    second.
+    A results database, a report and a perflog of ReFrame name the session differently. Their times of a job with an id
+    overlap: those of an old report are its session's.
     """
     key = envelope.key
     if envelope.ended_s is None:
         return tuple(key)
-    return key.site, key.test, envelope.platform, key.job_id, int(envelope.ended_s)
+    job = key.job_id or int(envelope.ended_s)
+    return key.site, key.test, envelope.platform, job
 
 
 @dataclass
@@ -31,19 +44,27 @@ class Known:
     """What the history has of some tests.
 
     Attributes:
-        jobs: the key of each job, and a digest of what it measured.
+        jobs: those of each identity: a scheduler gives its ids again.
         directions: by test and metric.
         first_nights: the first night of each test, by site and test. Older runs would move its pin.
     """
 
-    jobs: dict[Identity, tuple[Key, int]] = field(default_factory=dict)
+    jobs: dict[Identity, dict[Key, KnownJob]] = field(default_factory=dict)
     directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
     first_nights: dict[tuple[str, str], datetime.date] = field(default_factory=dict)
 
     def add(self, envelope: Envelope) -> None:
-        self.jobs[identity(envelope)] = envelope.key, _digest(envelope)
+        self.jobs.setdefault(identity(envelope), {})[envelope.key] = _job(envelope)
         for name, metric in envelope.metrics.items():
             self.directions[envelope.key.test, name] = metric.better
+
+    def find(self, envelope: Envelope) -> KnownJob | None:
+        """The same job, if the history has it."""
+        it = _job(envelope)
+        for job in self.jobs.get(identity(envelope), {}).values():
+            if it.first_s < job.last_s + _ROUNDED_S and job.first_s < it.last_s + _ROUNDED_S:
+                return job
+        return None
 
 
 def known_of(history: Iterable[Envelope], night_ends: datetime.time) -> Known:
@@ -96,18 +117,20 @@ def missing(
             continue
         count.tests.add(envelope.key.test)
         count.nights.add(night)
-        found = known.jobs.get(identity(envelope))
+        found = known.find(envelope)
         if found is None:
             count.new += 1
-        elif found[1] == _digest(envelope):
+        elif found.digest == _job(envelope).digest:
             count.already_there += 1
             continue
         else:
-            envelope = replace(envelope, key=found[0])
+            envelope = replace(envelope, key=found.key)
             count.changed += 1
         known.add(envelope)
         yield envelope
 
 
-def _digest(envelope: Envelope) -> int:
-    return hash((envelope.outcome, envelope.sane, tuple(sorted(envelope.metrics.items(), key=str))))
+def _job(envelope: Envelope) -> KnownJob:
+    last_s = envelope.time_s if envelope.ended_s is None else envelope.ended_s
+    digest = hash((envelope.outcome, envelope.sane, tuple(sorted(envelope.metrics.items(), key=str))))
+    return KnownJob(envelope.key, digest, min(envelope.time_s, last_s), last_s)

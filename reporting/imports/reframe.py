@@ -2,7 +2,7 @@
 
 ReFrame 4.10 records for each test case a result, the times at which its job was submitted and was complete, and for
 each performance variable a value, a unit and a reference with bounds. It does not record when the job started, the
-device, or which direction of a variable is good.
+device, or which direction of a variable is good. Older versions record less of it, under other names.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class ReframeCase:
         check: the test's name with its parameters, as in `stream %size=small`.
         result: pass, fail, xfail, xpass, abort, skip or fail_deps.
         fail_phase: the stage of ReFrame in which it failed. Perflogs do not always have it.
-        session: the uuid of ReFrame's session. Perflogs do not have it.
+        session: the uuid of ReFrame's session. Perflogs do not have it, and older reports a time in its place.
         attempt: 2 for the first retry of a session.
         nodes: with commas between them.
-        completed_s: when the job was complete, in Unix seconds; from some perflogs only to the second.
+        submitted_s, completed_s: when the job was submitted and was complete, in Unix seconds; from some perflogs only
+            to the second. Reports before 4.7 do not say it: there they are the beginning and the end of the session.
         settings: what else may explain a change, by ReFrame's names (`SETTINGS`).
     """
 

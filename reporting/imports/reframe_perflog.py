@@ -1,6 +1,7 @@
 """Reads ReFrame's perflogs: text files with a header line, and a line for each test case or for each of its metrics.
 
-The default format has `|` between its columns. Other delimiters are taken from the header.
+The default format has `|` between its columns. Other delimiters are taken from the header. ReFrame 3 wrote no header,
+and a line for each metric. Where ReFrame 4 goes on with that format, the header that it writes names no columns.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, combinations_with_replacement, islice
 from pathlib import Path
 
+from reporting.history.envelope_json import without_repetition
 from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase
 
 DELIMITERS = "|,;\t"
@@ -19,81 +22,187 @@ NAMES = ("name", "display_name")
 TIMES = ("job_completion_time_unix", "job_completion_time")
 MULTILINE = "perf_var"  # the column that names the metric, where each metric has a line of its own
 NOTHING = frozenset({"", "None", "null"})
+NUMBERS_BESIDE = ("_ref", "_lower_thres", "_upper_thres", "_lower", "_upper")  # what a metric has beside value and unit
+MOST_DELIMITERS = 4  # in the texts of one line; one with more is no whole line
 
-_REPEAT = re.compile(r" %\.repeat_no=\d+")
+_OLD = re.compile(
+    r"(?P<job_completion_time>[^|]+)\|(?:reframe )?(?P<version>[^|]+)\|(?P<name>.+?)(?: /[0-9a-f]{8})? (?:on |@)"
+    r"(?P<system>[\w.-]+):(?P<partition>[\w.-]+)(?: using |\+)(?P<environ>[^|]+)\|jobid=(?P<jobid>[^|]*)\|"
+    r"(?P<perf_var>[^|=]+)=(?P<perf_value>[^|]*)\|(?:(?P<perf_unit>.*)\|)?ref=(?P<perf_ref>[^| ]*)"
+    r"(?: \(l=(?P<perf_lower_thres>[^|,]*), u=(?P<perf_upper_thres>[^|)]*)\))?(?:\|(?P<rest>.*))?"
+)
+_OLD_START = re.compile(r"(?=\d{4}-\d\d-\d\dT[^|]*\|reframe )")  # it can follow a line that got no end
+_WORD = re.compile(r"(?=.*[a-zA-Z])[\w.:+@-]+")
+_JOB_ID = re.compile(r"|None|null|[\w.-]*\d[\w.-]*")
+_NAME = re.compile(r"[\w.:+@/-]+( .*)?")  # with parameters, which may hold any text
+_TEXT = re.compile(".*")
+_NUMBER = re.compile(r"|None|null|true|false|[-+]?(\d*\.?\d*(e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
+_NUMBERS = re.compile(r"job_completion_time_unix|job_submit_time|job_exitcode|num_.*")
+_NO_TEXT = re.compile(rf"job_completion_time|version|short_name|unique_name|hashcode|{MULTILINE}")
+
+_Read = tuple[ReframeCase, dict[str, str]]  # a test case, and by metric why its value is skipped
 
 
 def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     """The test cases of a file in the order of its lines. Lines of one test case that follow each other are one.
 
     Args:
-        problems: gets a sentence if the file or some of its lines are skipped, with the number of the first one.
+        problems: gets a sentence if the file, some of its lines, or values of a metric are skipped, with the number of
+            the first line.
 
     Raises:
         OSError: the file cannot be read.
     """
-    bad: list[tuple[int, str]] = []
+    skipped: dict[str, list[str]] = {}
     waiting: ReframeCase | None = None
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        header = file.readline().rstrip("\r\n")
-        delimiter = max(DELIMITERS, key=header.count)
-        columns = header.split(delimiter)
-        missing = _missing(columns)
-        if missing:
-            problems.append(
-                f"{path}:1: this file is skipped: it has no column {missing} (add it to ReFrame's `format`)"
-            )
+    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
+        lines: Iterator[tuple[int, str]] = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        begin = list(islice(lines, 2))  # of the format of ReFrame 3, the first of them may be in pieces
+        first, header = begin[0] if begin else (1, "")
+        table = _Table(header.rstrip("\r\n"))
+        is_old = any("|jobid=" in line or f"{MULTILINE}=" in line for _, line in begin)
+        lines = chain(begin if is_old and not header.startswith("job_completion_time|") else begin[1:], lines)
+        if is_old:
+            lines = ((number, part) for number, line in lines for part in _OLD_START.split(line) if part)
+        elif table.missing:
+            problems.append(f"{path}:{first}: this file is skipped: {table.missing}")
             return
-        for number, line in enumerate(file, 2):
+        for number, line in lines:
             try:
-                case = _case(_cells(line, columns, delimiter))
+                case, bad = _read_old(line) if is_old else table.read(line)
             except ValueError as error:
-                bad.append((number, str(error)))
+                skipped.setdefault("lines of this file", []).append(f"{number}: {error}")
                 continue
-            if waiting is None:
-                waiting = case
-            elif MULTILINE in columns and replace(waiting, values=()) == replace(case, values=()):
-                waiting = replace(waiting, values=waiting.values + case.values)
-            else:
+            for metric, why in bad.items():
+                skipped.setdefault(f"values of `{metric}`", []).append(f"{number}: {why}")
+            both = None if waiting is None or not (is_old or MULTILINE in table.columns) else _joined(waiting, case)
+            if waiting is not None and both is None:
                 yield waiting
-                waiting = case
+            waiting = both or case
     if waiting is not None:
         yield waiting
-    if bad:
-        number, why = bad[0]
-        problems.append(f"{path}:{number}: {why}; lines of this file that are skipped: {len(bad)}")
+    problems += [f"{path}:{found[0]}; {what} that are skipped: {len(found)}" for what, found in skipped.items()]
 
 
-def _cells(line: str, columns: Sequence[str], delimiter: str) -> dict[str, str]:
-    """The cells of a line by the names of their columns. Raises ValueError with a sentence."""
-    if not line.endswith("\n"):
+def _joined(one: ReframeCase, other: ReframeCase) -> ReframeCase | None:
+    """The test case of two lines, each of which has one of its metrics; None if they are of two test cases."""
+    if replace(one, values=(), result="") != replace(other, values=(), result=""):
+        return None
+    return replace(one, values=one.values + other.values, result=other.result if one.result == "pass" else one.result)
+
+
+class _Table:
+    """The lines below a header."""
+
+    def __init__(self, header: str) -> None:
+        self._delimiter = max(DELIMITERS, key=header.count)
+        self.columns = header.split(self._delimiter)
+        numbers = {f"{metric}{end}" for metric in _metrics(self.columns) for end in ("_value", *NUMBERS_BESIDE)}
+        shapes = {
+            "jobid": _JOB_ID,
+            **dict.fromkeys(numbers, _NUMBER),
+            **dict.fromkeys(REQUIRED, _WORD),
+            **dict.fromkeys(NAMES, _NAME),
+        }
+        self._shapes = [shapes.get(name, _NUMBER if _NUMBERS.fullmatch(name) else _TEXT) for name in self.columns]
+        self._texts = [
+            index
+            for index, shape in enumerate(self._shapes)
+            if shape is _NAME or (shape is _TEXT and not _NO_TEXT.fullmatch(self.columns[index]))
+        ]
+
+    @property
+    def missing(self) -> str | None:
+        """Why its lines cannot be read; None if they can."""
+        if not {*REQUIRED, *NAMES, *TIMES} & {*self.columns}:
+            return (
+                "its first line neither names columns, as ReFrame 4 writes them, nor is one of ReFrame 3: "
+                "TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using ENVIRON|jobid=ID|METRIC=VALUE|ref=…|UNIT"
+            )
+        for alternatives in (*((name,) for name in REQUIRED), NAMES, TIMES):
+            if not any(name in self.columns for name in alternatives):
+                names = " or ".join(f"`{name}`" for name in alternatives)
+                return f"it has no column {names} (add it to ReFrame's `format`)"
+        return None
+
+    def read(self, line: str) -> _Read:
+        """Read a line. Raises ValueError with a sentence.
+
+        ReFrame does not mark a delimiter that stands in a text, such as a description or a unit. It is found if only
+        one way to join the cells has words and numbers where they belong, or all such ways say the same.
+        """
+        if not line.endswith("\n"):
+            raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
+        cells = line.rstrip("\r\n").split(self._delimiter)
+        more = len(cells) - len(self.columns)
+        if more == 0:
+            return _case(dict(zip(self.columns, cells, strict=True)))
+        found: list[_Read] = []
+        for where in combinations_with_replacement(self._texts, more) if 0 < more <= MOST_DELIMITERS else ():
+            rest = iter(cells)
+            joined = [self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self.columns))]
+            if all(shape.fullmatch(cell) for shape, cell in zip(self._shapes, joined, strict=True)):
+                read = _case(dict(zip(self.columns, joined, strict=True)))
+                if read not in found:
+                    found.append(read)
+        if len(found) == 1:
+            return found[0]
+        raise ValueError(f"it has {len(cells)} cells, and the header has {len(self.columns)} columns")
+
+
+def _read_old(line: str) -> _Read:
+    """Read a line in the format of ReFrame 3. Raises ValueError with a sentence.
+
+    Whether the metric missed its reference is computed as ReFrame does it: a bound of 0 is none.
+    """
+    match = _OLD.fullmatch(line.rstrip("\r\n"))
+    if match is None:
+        raise ValueError(
+            "it is no line as ReFrame 3 writes them: TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using …"
+        )
+    cells = match.groupdict(default="")
+    if not cells["perf_unit"] and not line.endswith("\n"):
         raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
-    cells = line.rstrip("\r\n").split(delimiter)
-    if len(cells) != len(columns):
-        raise ValueError(f"it has {len(cells)} cells, and the header has {len(columns)} columns")
-    return dict(zip(columns, cells, strict=True))
+    cells["perf_unit"] = cells["perf_unit"] or cells["rest"]
+    case, bad = _case({**cells, "result": "pass"})
+    for value in case.values:
+        reference = _number(cells, "perf_ref")
+        if reference is None or value.value is None:
+            continue
+        lower, upper = (
+            None if bound is None else reference + abs(reference) * bound for bound in (value.lower, value.upper)
+        )
+        if (lower and value.value < lower) or (upper and value.value > upper):
+            return replace(case, result="fail"), bad
+    return case, bad
 
 
-def _missing(columns: Sequence[str]) -> str | None:
-    for name in REQUIRED:
-        if name not in columns:
-            return f"`{name}`"
-    for alternatives in (NAMES, TIMES):
-        if not any(name in columns for name in alternatives):
-            return " or ".join(f"`{name}`" for name in alternatives)
-    return None
+def _metrics(columns: Sequence[str]) -> list[str]:
+    """The metrics of a header: `<metric>_value` has `<metric>_unit` or the like beside it. A parameter has not."""
+    found = [column.removesuffix("_value") for column in columns if column.endswith("_value")]
+    return [name for name in found if any(f"{name}{end}" in columns for end in ("_unit", *NUMBERS_BESIDE))] or found
 
 
-def _case(cells: Mapping[str, str]) -> ReframeCase:
+def _case(cells: Mapping[str, str]) -> _Read:
     """A test case of a line. Raises ValueError with a sentence."""
     check = cells.get("name") or cells["display_name"]
-    return ReframeCase(
-        check=_REPEAT.sub("", check),
+    values: list[PerformanceValue] = []
+    bad: dict[str, str] = {}
+    for name in _metrics(list(cells)):
+        if f" %{name}_value=" in check:  # it is a parameter
+            continue
+        metric = cells.get(MULTILINE, name)
+        try:
+            values.append(_value(cells, name, metric))
+        except ValueError as error:
+            bad[metric] = str(error)
+    case = ReframeCase(
+        check=without_repetition(check),
         system=cells["system"],
         partition=cells["partition"],
         environ=cells["environ"],
         result=cells["result"],
-        values=tuple(_values(cells)),
+        values=tuple(values),
         fail_phase=_text(cells.get("fail_phase")),
         job_id=_text(cells.get("jobid")),
         submitted_s=_number(cells, "job_submit_time"),
@@ -102,19 +211,18 @@ def _case(cells: Mapping[str, str]) -> ReframeCase:
         version=_text(cells.get("version")),
         settings={name: cells[name] for name in SETTINGS if _text(cells.get(name))},
     )
+    return case, bad
 
 
-def _values(cells: Mapping[str, str]) -> Iterator[PerformanceValue]:
-    """The metrics of a line: columns `<metric>_value`, `<metric>_unit`, …, or one metric named in `perf_var`."""
-    prefixes = [column.removesuffix("_value") for column in cells if column.endswith("_value")]
-    for name in prefixes:
-        yield PerformanceValue(
-            name=cells.get(MULTILINE, name),
-            unit=_text(cells.get(f"{name}_unit")) or "",
-            value=_number(cells, f"{name}_value"),
-            lower=_number(cells, f"{name}_lower_thres"),
-            upper=_number(cells, f"{name}_upper_thres"),
-        )
+def _value(cells: Mapping[str, str], name: str, metric: str) -> PerformanceValue:
+    """The metric of columns `<name>_value`, `<name>_unit`, …. Raises ValueError with a sentence."""
+    return PerformanceValue(
+        name=metric,
+        unit=_text(cells.get(f"{name}_unit")) or "",
+        value=_number(cells, f"{name}_value"),
+        lower=_number(cells, f"{name}_lower_thres", f"{name}_lower"),
+        upper=_number(cells, f"{name}_upper_thres", f"{name}_upper"),
+    )
 
 
 def _text(cell: str | None) -> str | None:
@@ -123,7 +231,9 @@ def _text(cell: str | None) -> str | None:
     return cell
 
 
-def _number(cells: Mapping[str, str], column: str) -> float | None:
+def _number(cells: Mapping[str, str], column: str, older: str = "") -> float | None:
+    """The number of a column, which had another name in older versions. Raises ValueError with a sentence."""
+    column = older if older in cells else column
     cell = cells.get(column, "")
     if cell in NOTHING:
         return None

@@ -247,12 +247,12 @@ def test_broken_lines_are_named_and_lose_nothing_else(tmp_path: Path) -> None:
     log.write_text("".join(lines[:-1]) + lines[-1][:40])
     problems: list[str] = []
     cases = list(read_files([log], problems))
-    assert len(cases) == len(lines) - 1 - 3
-    (problem,) = problems
-    assert problem == (
+    assert len(cases) == len(lines) - 1 - 2
+    assert problems == [
         f"{log}:4: it has 2 cells, and the header has {lines[0].count('|') + 1} columns; "
-        "lines of this file that are skipped: 3"
-    )
+        "lines of this file that are skipped: 2",
+        f"{log}:6: column `elapsed_upper_thres`: 'wide' is no number; values of `elapsed` that are skipped: 1",
+    ]
 
 
 def test_a_file_without_the_columns_that_name_a_test_is_skipped(tmp_path: Path) -> None:
@@ -312,12 +312,41 @@ def test_directions_of_the_recordings() -> None:
     }
 
 
-TIMES = ("s", "us", "ms", "ns", "sec", "seconds", "Seconds", "microseconds", "min")
-RATES = ("GB/s", "MB/sec", "Gflops", "GFLOP/s", "images/s", "ns/day")
-OTHERS = ("", "W", "%", "GB", "s/step", "us/op")
+TIMES = (
+    "s",
+    "us",
+    "ms",
+    "ns",
+    "sec",
+    "seconds",
+    "Seconds",
+    "microseconds",
+    "min",
+    "t[usec]",
+    "hour/ns",
+    "h/ns",
+    "day/year",
+)
+TIMES_OF_WORK = ("s/step", "us/op", "ms per token", "sec/epoch", "s/step/GPU")
+RATES = ("GB/s", "MB/sec", "Gflops", "GFLOP/s", "images/s", "ns/day", "ps/day", "years/day", "/s", "Gflops/seconds")
+RATES += (
+    "MB/seconds",
+    "IOPS",
+    "kIOPS",
+    "TFLOP/s/GPU",
+    "images/sec/GPU",
+    "TFLOPS/GPU",
+    "GB/s per node",
+    "MBps",
+    "GTEPS",
+)
+OTHERS = ("", "W", "%", "GB", "ms/s", "s/s", "s/day", "ms/hour", "min/h", "GFLOP", "ops")
+NO_WORK = ("errors/s", "page-faults/s", "retransmits/s", "s/failure", "hours/crash", "J/s", "kWh/day", "$ / hour")
 
 
-@pytest.mark.parametrize(("units", "direction"), [(TIMES, "lower"), (RATES, "higher"), (OTHERS, None)])
+@pytest.mark.parametrize(
+    ("units", "direction"), [(TIMES + TIMES_OF_WORK, "lower"), (RATES, "higher"), (OTHERS + NO_WORK, None)]
+)
 def test_less_time_and_a_higher_rate_are_better_and_other_units_say_nothing(
     units: tuple[str, ...], direction: str | None
 ) -> None:
