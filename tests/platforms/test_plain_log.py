@@ -64,11 +64,25 @@ def test_what_two_writers_put_on_one_line_are_two_lines() -> None:
         f"0: {WIRE}\n0: rate: 100.0\n",
         f"rate: 100.0\r\n{WIRE}\r\n",
         f"\x1b[1mrate:\x1b[0m 100.0{WIRE}\n",
+        f"[1,0]<stdout>:rate: 100.0[1,0]<stdout>:{WIRE[:50]}[1,0]<stdout>:{WIRE[50:]}\n",
     ],
 )
 def test_a_line_ends_where_the_suites_begins(log: str) -> None:
     assert numbers(log, r"^rate: (\S+)$") == [100.0]
     assert plain_text(log).strip() == "rate: 100.0"
+
+
+@pytest.mark.parametrize(
+    "of_slurm",
+    [
+        "slurmstepd: error: *** STEP 12.0 ON node-1 CANCELLED AT 2026-01-01T00:00:00 ***",
+        "srun: error: node-1: task 0: Exited with exit code 1",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+    ],
+)
+def test_a_line_ends_where_one_of_slurm_begins(of_slurm: str) -> None:
+    log = f"0: # srun: a program\n0: 12.5{of_slurm}\n"
+    assert plain_text(log) == f"# srun: a program\n12.5\n{of_slurm}\n"
 
 
 def test_the_lines_of_mlperfs_own_logger_stay() -> None:
