@@ -13,9 +13,11 @@ from models.gpt_definition import GptSize, sizes
 from platforms.results import numbers, plain_text
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
-# alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank.
+# alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank: what the probe itself
+# printed, and no launcher's prefix or banner.
 ON_NODES = """
-hosts=$($run hostname)
+hosts=$($run sh -c 'echo "a rank is on <$(hostname)>"')
+hosts=$(echo "$hosts" | grep -o 'a rank is on <[^<> ]*>' || :)
 found=$(echo "$hosts" | sort -u | wc -l)
 [ "$found" -ge "$nodes" ] || {
   echo "MPI's ranks are on $found of $nodes nodes: catalogue/README.md, MPI ranks"; exit 127
