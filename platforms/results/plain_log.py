@@ -20,7 +20,7 @@ from platforms.results.writers import MAY_BE_TAGGED, Writers
 _LABELS = tuple(map(re.compile, (r" *(\d{1,6}):(?= |$)", r"\[(\d{1,6})\](?= |$)", r"\[[A-Za-z_]+(\d{1,6})\]:")))
 # srun and its daemon begin their lines where a program has left its own open.
 _OF_SLURM = re.compile(
-    r"(?<!^)(?=(?:srun|slurmstepd): (?:error|warning|fatal|info|job|force|terminating)\b)", re.I | re.M
+    r"(?<!^)(?=(?:srun|slurmstepd): (?:error|warning|fatal|info|job|step|force|terminating)\b)", re.I | re.M
 )
 _DECODER = json.JSONDecoder()
 
@@ -92,6 +92,7 @@ def _without_labels(lines: list[str], befores: list[str], every: bool) -> list[s
 def _are_ranks(stretch: list[re.Match[str]]) -> bool:
     """Whether the labels of lines that follow each other show that they are those of the ranks that wrote the lines."""
     ranks = [int(match[1]) for match in stretch]
-    kinds = {re.sub(r"[^\s#=:|,]+", "x", match.string[match.end() :]) for match in stretch}
+    rests = [match.string[match.end() :] for match in stretch]
+    kinds = {re.sub(r"[^\s#=:|,]+", "x", rest) for rest in rests}
     counts_up = any(ranks) and all(before <= after for before, after in pairwise(ranks))
-    return 0 in ranks and not counts_up and len(kinds) > 1
+    return 0 in ranks and len(kinds) > 1 and (not counts_up or " " in rests)  # no program numbers its empty lines

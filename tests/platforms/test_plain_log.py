@@ -47,6 +47,10 @@ def test_a_row_that_came_in_pieces_is_one_row() -> None:
     assert plain_text(pieces).splitlines() == ["   8   1.25", "  16   2.5", "hello"]
 
 
+def test_ranks_that_print_one_after_the_other_have_labels() -> None:
+    assert plain_text("0: rate: 1\n0: \n1: rate: 2\n1: \n") == "rate: 1\n\nrate: 2\n\n"
+
+
 def test_what_two_writers_put_on_one_line_are_two_lines() -> None:
     log = "slurmstepd: error[1,0]<stdout>:rate: 1[1,1]<stdout>:rate: 2[1,0]<stderr>:warning\n"
     assert sorted(plain_text(log).split("\n")) == ["", "rate: 1", "rate: 2", "slurmstepd: error", "warning"]
@@ -77,6 +81,7 @@ def test_a_line_ends_where_the_suites_begins(log: str) -> None:
     [
         "slurmstepd: error: *** STEP 12.0 ON node-1 CANCELLED AT 2026-01-01T00:00:00 ***",
         "srun: error: node-1: task 0: Exited with exit code 1",
+        "srun: Step created for job 5",
         "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
     ],
 )
