@@ -50,7 +50,8 @@ def readings(log: str | Path) -> Iterator[str]:
 
 
 def _joined(lines: list[str]) -> str:
-    return _OF_SLURM.sub("\n", "".join(f"{line}\n" for line in lines))
+    text = "\n".join(lines) + "\n" * bool(lines)
+    return _OF_SLURM.sub("\n", text) if "srun: " in text or "slurmstepd: " in text else text  # not to search for long
 
 
 def _blank(rests: Iterable[str]) -> str:
@@ -80,7 +81,8 @@ def _without_labels(lines: list[str], befores: list[str], every: bool) -> list[s
     for label in _LABELS:
         found = [label.match(line) for line in lines]
         stretches = [[match for match in some if match] for there, some in groupby(found, bool) if there]
-        if stretches and (every or any(map(label.fullmatch, befores)) or any(map(_are_ranks, stretches))):
+        of_suite = sum(label.fullmatch(before) is not None for before in befores)  # one could be a row left open
+        if stretches and (every or 2 * of_suite > len(befores) or any(map(_are_ranks, stretches))):
             blank = _blank(match.string[match.end() :] for match in found if match)
             lines = [
                 line[match.end() :].removeprefix(blank) if match else line
@@ -93,6 +95,9 @@ def _are_ranks(stretch: list[re.Match[str]]) -> bool:
     """Whether the labels of lines that follow each other show that they are those of the ranks that wrote the lines."""
     ranks = [int(match[1]) for match in stretch]
     rests = [match.string[match.end() :] for match in stretch]
-    kinds = {re.sub(r"[^\s#=:|,]+", "x", rest) for rest in rests}
     counts_up = any(ranks) and all(before <= after for before, after in pairwise(ranks))
-    return 0 in ranks and len(kinds) > 1 and (not counts_up or " " in rests)  # no program numbers its empty lines
+    if 0 not in ranks or (counts_up and " " not in rests):  # no program numbers its empty lines
+        return False
+    kinds = (re.sub(r"[^\s#=:|,]+", "x", rest) for rest in rests)
+    first = next(kinds)
+    return any(kind != first for kind in kinds)

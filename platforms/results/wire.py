@@ -27,9 +27,10 @@ _KEPT = 1024  # bytes that are kept of any other line, from its end
 _PRINTED = 400  # characters of it that are printed
 _ENDS_OF_PREFIX = (":", "]", "|")  # of a launcher
 _TAIL = 30  # lines that are kept of the end of the log
+# Of a terminal, and other control characters. The class stands first: a search for it alone is fast.
 ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\n\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)  # of a terminal, and other control characters
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f](?:(?<=\x1b)(?:\[[0-?]*[ -/]*[@-~]|\][^\n\x07\x1b]*(?:\x07|\x1b\\)?|.))?"
+)
 
 
 class Event(NamedTuple):

@@ -10,6 +10,7 @@ _TIME = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4}"
 _RANK = r"\[[^][\s,]+,\d+\](?:\[[^][\s:]+:\d+\])?|\[\d+\]"
 _TAG = re.compile(rf"((?:(?:{_TIME})?(?:{_RANK})|{_TIME})<std(?:out|err|diag)>):")
 _TIGHT = re.compile(_TAG.pattern + r"[^ \n]")
+_LONGEST = 1 << 20  # characters that are kept of a line without an end
 MAY_BE_TAGGED = "<std"
 
 
@@ -30,11 +31,11 @@ class Writers:
         untagged, *tagged = _TAG.split(row)
         if not tagged:
             return [row]
-        if _TIGHT.search(row):
-            self._blank = ""
         for tag, piece in zip(tagged[::2], tagged[1::2], strict=True):
-            writer = re.sub(_TIME, "", tag)
-            self._begun[writer] = self._begun.get(writer, "") + piece.removeprefix(self._blank)
+            writer = tag if tag.startswith("[") else re.sub(_TIME, "", tag)
+            if not piece.startswith(self._blank) and piece:
+                self._blank = ""
+            self._begun[writer] = (self._begun.get(writer, "") + piece.removeprefix(self._blank))[-_LONGEST:]
         ended = self._begun.pop(writer)
         return [untagged, ended] if untagged else [ended]
 

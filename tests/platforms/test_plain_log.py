@@ -100,6 +100,11 @@ def test_a_label_of_the_suites_own_lines_is_one_everywhere() -> None:
     assert plain_text(log) == "0: 12.5\n0: 13.5\n"
 
 
+def test_a_row_left_open_is_no_label() -> None:
+    log = f"{WIRE}\n0: {WIRE}\nloss 0.5\n{WIRE}\n1: loss 0.25\n"
+    assert plain_text(log) == "loss 0.5\n1: loss 0.25\n"
+
+
 @pytest.mark.parametrize(
     "log",
     [
