@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from models.gpt_definition import GptSize, sizes
-from platforms.results import numbers
+from platforms.results import numbers, plain_text
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
 # alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank.
@@ -109,7 +109,7 @@ def assert_incompressible(log: Path) -> None:
 
 def json_in(log: Path, key: str) -> Any:
     """Read the JSON object in a log that begins with this key on its own or on the next line."""
-    text = log.read_text(encoding="utf-8", errors="replace")
+    text = plain_text(log)
     found = re.search(rf'\{{\s*"{re.escape(key)}"\s*:', text)
     if found is None:
         raise ValueError(f"{log} has no JSON object that begins with {key!r}")
