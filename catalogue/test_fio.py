@@ -19,21 +19,24 @@ One process does it, so that its core may be the bound of fast storage: test_ior
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers
+from platforms.results import field, one_number
 
-FIO = """
+FILES = 2000
+FIO = f"""
 fio --output-format=json --directory="$folder" --direct=1 --randrepeat=0 --refill_buffers=1 \
-  --buffer_compress_percentage=0 --size=${FIO_SIZE:-1g} \
+  --buffer_compress_percentage=0 --size=${{FIO_SIZE:-1g}} \
   --name=checkpoint --filename=data --ioengine=libaio --rw=write --bs=4m --iodepth=8 --end_fsync=1 --verify=crc32c \
   --name=read --stonewall --filename=data --ioengine=libaio --rw=read --bs=4m --iodepth=8 \
   --name=iops --stonewall --filename=data --ioengine=libaio --rw=randread --bs=4k --iodepth=32 --time_based \
-    --runtime=${FIO_RUNTIME:-10} \
-  --name=create --stonewall --ioengine=filecreate --nrfiles=2000 --size=8m --openfiles=1 --fallocate=none \
-  --name=delete --stonewall --ioengine=filedelete --nrfiles=2000 --size=8m --openfiles=1
-echo "fetched from storage: $(awk '/^read_bytes/ {print $2}' /proc/$$/io) bytes"
+    --runtime=${{FIO_RUNTIME:-10}} \
+  --name=create --stonewall --ioengine=filecreate --nrfiles={FILES} --size=8m --openfiles=1 --fallocate=none \
+  --name=delete --stonewall --ioengine=filedelete --nrfiles={FILES} --size=8m --openfiles=1
+echo "fetched from storage: $(awk '/^read_bytes/ {{print $2}}' /proc/$$/io) bytes"
 """
 
 
@@ -48,20 +51,30 @@ echo "fetched from storage: $(awk '/^read_bytes/ {print $2}' /proc/$$/io) bytes"
 )
 def test_fio(run, record):
     fio = tools.json_in(run.log, "fio version")
-    jobs = {job["jobname"]: job for job in fio["jobs"]}
-    assert fio["global options"]["direct"] == "1", "fio did not use direct I/O: the page cache is no storage"
-    (fetched,) = numbers(run.log, r"^fetched from storage: (\d+) bytes")
-    read = sum(jobs[name]["read"]["io_bytes"] for name in ("checkpoint", "read", "iops"))
-    tools.assert_from_storage(run.log, fetched, read)
+    of = functools.partial(field, where=run.log, tool="fio 3.2 and newer")  # older ones: `bw` alone, and other units
+    jobs = {of(job, "jobname"): job for job in of(fio, "jobs", kind=list)}
+    of = functools.partial(of, jobs)
+    write_rate, read_rate = of("checkpoint", "write", "bw_bytes"), of("read", "read", "bw_bytes")
+    direct = fio.get("global options", {}).get("direct")
+    assert direct == "1", "fio did not use direct I/O: the page cache is no storage"
+    written = of("checkpoint", "write", "io_bytes")
+    for name in ("checkpoint", "read"):
+        read = of(name, "read", "io_bytes")
+        assert read == written, f"{name}: fio read {read} bytes of {written} that it had written"
+    for name in ("create", "delete"):
+        files = of(name, "read", "total_ios")
+        assert files == FILES, f"{name}: fio had {files} files, and {FILES} were asked for"
+    read = sum(of(name, "read", "io_bytes") for name in ("checkpoint", "read", "iops"))
+    tools.assert_from_storage(run.log, one_number(run.log, r"^fetched from storage: (\d+) bytes"), read)
     tools.assert_incompressible(run.log)
     record(
         run,
         metrics={
-            "checkpoint": (jobs["checkpoint"]["write"]["bw_bytes"] / 1e9, "GB/s", "higher"),
-            "read": (jobs["read"]["read"]["bw_bytes"] / 1e9, "GB/s", "higher"),
-            "iops": (jobs["iops"]["read"]["iops"], "IO/s", "higher"),
-            "create": (jobs["create"]["read"]["iops"], "files/s", "higher"),
+            "checkpoint": (write_rate / 1e9, "GB/s", "higher"),
+            "read": (read_rate / 1e9, "GB/s", "higher"),
+            "iops": (of("iops", "read", "iops"), "IO/s", "higher"),
+            "create": (of("create", "read", "iops"), "files/s", "higher"),
         },
-        delete_files_per_s=jobs["delete"]["read"]["iops"],
-        iops_p99_ms=jobs["iops"]["read"]["clat_ns"]["percentile"]["99.000000"] / 1e6,
+        delete_files_per_s=of("delete", "read", "iops"),
+        iops_p99_ms=of("iops", "read", "clat_ns", "percentile", "99.000000") / 1e6,
     )

@@ -24,12 +24,13 @@ node has made, else the test fails. On one node stat is a number of the client's
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers
+from platforms.results import field, numbers, one_number, plain_text
 
 IOR = """
 $run sh -ec '"$0" "$@"; grep ^read_bytes /proc/$$/io' "$(command -v ior)" -a POSIX --posix.odirect \\
@@ -50,37 +51,42 @@ SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
     command=tools.ranks(tools.SCRATCH + IOR + tools.compressed('"$folder/data.00000000"'), ior=SOURCE), launcher="none"
 )
 def test_ior(run, record):
+    of = functools.partial(field, where=run.log, tool="IOR 4.0.0 and newer")
     ior = tools.json_in(run.log, "Version")
-    write, read = ior["summary"]
-    assert "Incorrect data" not in run.log.read_text(), "what is read back is not what was written"
-    if ior["tests"][0]["Parameters"]["nodes"] == 1:
-        bytes_read = 2 * read["xsizeMiB"] * 2**20  # once to compare, once to measure
-        tools.assert_from_storage(run.log, sum(numbers(run.log, r"^read_bytes: (\d+)")), bytes_read)
+    assert "Incorrect data" not in plain_text(run.log), "what is read back is not what was written"
+    phases = {of(phase, "operation"): phase for phase in of(ior, "summary", kind=list)}
+    fetched = numbers(run.log, r"^read_bytes: (\d+)$")
+    for name in ("write", "read"):
+        ranks = of(phases, name, "numTasks")
+        asked = ranks * of(phases, name, "blockSize") * of(phases, name, "segmentCount")
+        moved = of(phases, name, "xsizeMiB", kind=float) * 2**20
+        assert moved == asked, f"{name}: IOR moved {moved:.0f} bytes, and {asked} were asked for"
+        assert len(fetched) == ranks, f"{len(fetched)} ranks were started, and {ranks} found each other in IOR"
+    if of(ior, "tests", 0, "Parameters", "nodes") == 1:
+        tools.assert_from_storage(run.log, sum(fetched), 2 * moved)  # once to compare, once to measure
     tools.assert_incompressible(run.log)
-    record(
-        run,
-        metrics={
-            "write": (write["bwMeanMIB"] * 2**20 / 1e9, "GB/s", "higher"),
-            "read": (read["bwMeanMIB"] * 2**20 / 1e9, "GB/s", "higher"),
-        },
-    )
+    rates = {name: of(phases, name, "bwMeanMIB", kind=float) * 2**20 / 1e9 for name in ("write", "read")}
+    record(run, metrics={"write": (rates["write"], "GB/s", "higher"), "read": (rates["read"], "GB/s", "higher")})
 
 
 @pytest.mark.nightly
 @pytest.mark.acceptance
 @pytest.mark.workload(command=tools.ranks(tools.SCRATCH + MDTEST, mdtest=SOURCE), launcher="none")
 def test_mdtest(run, record):
-    (first_node,) = re.findall(r"^Nodemap: ([01]+)", run.log.read_text(), re.MULTILINE)  # 1: a rank that is there
-    (shift,) = map(int, numbers(run.log, r"Shifting ranks by (\d+)"))
+    log = plain_text(run.log)
+    maps = re.findall(r"^Nodemap: ([01]+)$", log, re.MULTILINE)  # 1: a rank that is there
+    assert len(maps) == 1, (
+        f"mdtest (3.3 and newer are read) printed {len(maps)} lines `Nodemap`: did its ranks find each other?"
+    )
+    (first_node,), shift = maps, int(one_number(log, r"Shifting ranks by (\d+)"))
     several, makers = "0" in first_node, first_node[shift:] + first_node[:shift]
     own = ("1", "1") in zip(first_node, makers, strict=True)
     assert not (several and own), (
         "nodes look their own files up: let the first ranks be on one node, the next on another"
     )
     create, stat, remove = (
-        mean
+        one_number(log, rf"^ +File {phase}(?: +[\d.]+){{2}} +([\d.]+) +[\d.]+ *$")
         for phase in ("creation", "stat", "removal")
-        for mean in numbers(run.log, rf"^ +File {phase} .* ([\d.]+) +\S+$")
     )
     metrics = {"create": (create, "files/s", "higher"), "remove": (remove, "files/s", "higher")}
     record(run, metrics=metrics, stat_files_per_s=stat)

@@ -22,15 +22,17 @@ import statistics
 import pytest
 
 from catalogue import tools
+from platforms.results import plain_text
 
-STEP = r"(?<!validate )step: +(\d+).*?loss: +(\S+).*?memory: +([\d.]+)GiB.*?tps: ([\d,]+)"
+STEP = r"(?<!validate )step: +(\d+).*?loss: +(\S+).*?memory: +([\d.]+)GiB.*?[tw]ps: ([\d,]+)"  # wps: in 2024
+PART = r"^(?!.*validat).*(step: +\d+ +loss:|memory: +[\d.]+GiB|[tw]ps: |mfu: +[\d.]+%|tflops: )"
 
 
 @pytest.mark.workload(
     command=["sh", "-c", 'exec "$0" -m torchtitan.train $TORCHTITAN', "{python}"], launcher="torchrun"
 )
 def test_torchtitan(run, record):
-    log = run.log.read_text(encoding="utf-8", errors="replace")
+    log = plain_text(run.log)
     model = re.search(r"size: ([\d,]+) total parameters.*?(?:sequence|maximum context) length (\d+)", log, re.DOTALL)
     assert model, "the log does not say the model's parameters and its sequence"
     name, size = tools.size_of(parameters=int(model[1].replace(",", "")), sequence=int(model[2]))
@@ -38,6 +40,7 @@ def test_torchtitan(run, record):
     rows.sort(key=lambda row: row[0])
     steps = sorted({step for step, *_ in rows})
     assert len(steps) > 3, f"{len(steps)} steps are logged: more of them, or a smaller log_freq"
+    tools.assert_each_step(log, [int(step) for step, *_ in rows], STEP, PART)
     tools.assert_learns([loss for _, loss, *_ in rows if not loss < 0])  # -1, -2: a stage of a pipeline that has none
     tps = statistics.median(row[3] for row in rows if row[0] > steps[1])
     extra = {"size": name, "memory_gib": max(row[2] for row in rows)}

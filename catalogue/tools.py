@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from models.gpt_definition import GptSize, sizes
-from platforms.results import numbers
+from platforms.results import one_number, plain_text
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
 # alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank.
@@ -40,6 +42,13 @@ group=/sys/fs/cgroup
 quota=$(cat $group/cpu.max 2>/dev/null || cat $group/cpu/cpu.cfs_quota_us $group/cpu/cpu.cfs_period_us 2>/dev/null) || :
 cores=$(echo $quota | awk -v cores="$cores" '$1 + 0 > 0 && $1 < cores * $2 {cores = $1 / $2}
   END {print cores < 1 ? 1 : int(cores)}')
+"""
+# The last caches of the node together. Some virtual machines, and some kernels on ARM, know none.
+CACHE = """
+cache=${CATALOGUE_CACHE:-$(lscpu --bytes -C=ALL-SIZE | tail -n 1 | tr -dc 0-9)}
+[ "${cache:-0}" -gt 0 ] || { echo "lscpu knows no cache of this node: write CATALOGUE_CACHE, the bytes of its last" \\
+  "caches together, into the platform's env:"; exit 127; }
+echo "last cache: $cache bytes"
 """
 # The folder $folder of the storage that is measured.
 SCRATCH = """
@@ -103,17 +112,25 @@ def assert_copies(log: Path) -> None:
 
 def assert_incompressible(log: Path) -> None:
     """Refuse data of which a storage that compresses stores less, and so is fast."""
-    (packed,), (whole,) = numbers(log, r"^compressed: (\d+) of"), numbers(log, r"^compressed: .* of (\d+) bytes")
+    packed, whole = one_number(log, r"^compressed: (\d+) of"), one_number(log, r"^compressed: .* of (\d+) bytes")
     assert packed > 0.95 * whole, f"the data are compressible: gzip makes {packed:.0f} bytes of {whole:.0f}"
 
 
 def json_in(log: Path, key: str) -> Any:
-    """Read the JSON object in a log that begins with this key on its own or on the next line."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    found = re.search(rf'\{{\s*"{re.escape(key)}"\s*:', text)
-    if found is None:
-        raise ValueError(f"{log} has no JSON object that begins with {key!r}")
-    return json.JSONDecoder().raw_decode(text, found.start())[0]
+    """Read the JSON object in a log that begins with this key on its own or on the next line.
+
+    Raises:
+        ValueError: there is none, or a second one, or it is in pieces.
+    """
+    text = plain_text(log)
+    begins = [found.start() for found in re.finditer(rf'\{{\s*"{re.escape(key)}"\s*:', text)]
+    if len(begins) != 1:
+        raise ValueError(f"{log} has {len(begins) or 'no'} JSON objects that begin with {key!r}, and one is wanted")
+    try:
+        return json.JSONDecoder().raw_decode(text, begins[0])[0]
+    except json.JSONDecodeError as error:
+        line = text.split("\n")[error.lineno - 1]
+        raise ValueError(f"{log}: the JSON object that begins with {key!r} breaks at {line!r}: {error.msg}") from error
 
 
 def size_of(**fields: object) -> tuple[str, GptSize]:
@@ -123,6 +140,26 @@ def size_of(**fields: object) -> tuple[str, GptSize]:
             return name, size
     values = ", ".join(f"{field}={value}" for field, value in fields.items())
     raise AssertionError(f"no size of models/gpt_definition.json has {values}")
+
+
+def assert_each_step(log: str, steps: Sequence[int], row: str, part: str) -> None:
+    """Refuse the log of a training in which the line of a step is missing, comes too often, or is in pieces.
+
+    Args:
+        log: the plain text of the log.
+        steps: those of the lines that could be read, at least four; ranks may print the same steps.
+        row: the pattern of such a line.
+        part: the pattern of what only such a line has, or a piece of one.
+    """
+    for line in log.splitlines():
+        assert re.search(row, line) or not re.search(part, line), f"the line of a step is in pieces: {line!r}"
+    often = Counter(steps)
+    first, *others = sorted(often)
+    every = min(after - before for before, after in pairwise(others))
+    missing = sorted({*range(first - first % every + every, others[-1], every)} - {*others})
+    assert not missing, f"of every {every} steps one is logged, but not step {', '.join(map(str, missing))}"
+    odd = [step for step in others[1:] if often[step] != often[others[-1]]]
+    assert not odd, f"step {odd[0]} is logged {often[odd[0]]} times, step {others[-1]} {often[others[-1]]} times"
 
 
 def assert_learns(losses: Sequence[float]) -> None:

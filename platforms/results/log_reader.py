@@ -1,4 +1,4 @@
-"""Reads a job's log while it grows and makes a Run of it, with its problems; reads numbers from any other log.
+"""Reads a job's log while it grows and makes a Run of it, with its problems.
 
 A worker thread of the runner feeds a LogReader; the main thread reads its progress.
 """
@@ -6,12 +6,9 @@ A worker thread of the runner feeds a LogReader; the main thread reads its progr
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from platforms.job import JobSpec, Metric, Run, split_refusal, throughput_unit
 from platforms.results import gates
@@ -324,37 +321,6 @@ def parse(log: bytes | str | Iterable[bytes | str], spec: JobSpec | None = None)
         for line in log:
             reader.feed(_bytes(line).rstrip(b"\n") + b"\n")
     return reader.finish(spec)
-
-
-def numbers(log: str | Path, pattern: str) -> list[float]:
-    """Every number that a pattern finds in a log, for programs that do not write the wire.
-
-    Args:
-        log: the text, or the path of a file.
-        pattern: a regular expression whose first group, or whole match, is a number; `^` and `$` are ends of lines.
-
-    Raises:
-        ValueError: nothing matches, or a match is not a finite number.
-    """
-    text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log
-    found = []
-    for match in re.finditer(pattern, text, re.MULTILINE):
-        word = match[1] if match.re.groups else match[0]
-        try:
-            value = float(word)
-        except (TypeError, ValueError):
-            value = math.nan
-        if not math.isfinite(value):
-            raise ValueError(f"{pattern!r} matches {match[0]!r}, and {word!r} is no finite number")
-        found.append(value)
-    if not found:
-        where = f" ({log})" if isinstance(log, Path) else ""
-        ends = readable(next((line for line in reversed(text.splitlines()) if line.strip()), ""))
-        raise ValueError(
-            f"{pattern!r} matches nothing in the log{where}, whose last line is {ends!r}: "
-            "compare the pattern with what the program prints"
-        )
-    return found
 
 
 def _bytes(text: bytes | str) -> bytes:

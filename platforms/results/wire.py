@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 MARKER = ":::MLLOG "
@@ -23,7 +23,9 @@ _LONGEST = 1 << 16  # bytes that are kept of a line without an end; no wire line
 _KEPT = 1024  # bytes that are kept of any other line, from its end
 _PRINTED = 400  # characters of it that are printed
 _TAIL = 30  # lines that are kept of the end of the log
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\n\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)  # of a terminal, and other control characters
 
 
 class Event(NamedTuple):
@@ -131,48 +133,32 @@ class WireReader:
     def _read_wire_lines(self, text: str) -> str:
         """Read every wire line in a line of the log. Returns what follows the last one; all of it if there is none."""
         rest = text
-        at = text.find(MARKER)
-        while at >= 0:
-            start = at + len(MARKER)
-            end = self._read_wire_line(text, start)
-            if end is None:
-                at = text.find(MARKER, start)
+        self._not_finite = 0
+        for start, end, line in wire_lines(text, self._decoder):
+            if line is None:
+                self._count["torn"] += 1
             else:
-                rest = text[end:]
-                at = text.find(MARKER, end)
+                self._read_wire_line(line, hash(text[start:end]))
+            self._not_finite = 0
+            rest = text[end:]
         return rest
 
-    def _read_wire_line(self, text: str, start: int) -> int | None:
-        """Read the wire line that begins at `start`. Returns where it ends; None if only the marker stands there."""
-        if not text.startswith("{", start):
-            return None
-        self._not_finite = 0
-        try:
-            line, end = self._decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = start + _LONGEST + 1
-        if end - start > _LONGEST:
-            self._count["torn"] += 1
-            following = text.find(MARKER, start)
-            return len(text) if following < 0 else following
-        if line.get("namespace") != NAMESPACE:
-            return None
+    def _read_wire_line(self, line: Mapping[str, object], line_hash: int) -> None:
         event = self._event(line)
         if event is None:
             self._count["malformed"] += 1
-        elif event.key == NODE and line["metadata"].get("file") == NODE_WRITER:  # it numbers its lines by itself
+        elif event.key == NODE and _metadata(line).get("file") == NODE_WRITER:  # it numbers its lines by itself
             self._handle(event)
-        elif self._is_new(event, hash(text[start:end])):
+        elif self._is_new(event, line_hash):
             self._handle(event)
             if event.key == "hpcml_problem" and isinstance(event.value, dict):
                 self._tail.append(clean(f"{event.value.get('gate')}: {event.value.get('text')} (rank {event.rank})"))
-        return int(end)
 
     def _event(self, line: Mapping[str, object]) -> Event | None:
         """The event of a wire line; None if it has no key, rank or number."""
         key = line.get("key")
-        metadata = line.get("metadata")
-        if not isinstance(key, str) or not isinstance(metadata, dict):
+        metadata = _metadata(line)
+        if not isinstance(key, str):
             return None
         rank = metadata.get("rank")
         seq = metadata.get("seq")
@@ -202,9 +188,31 @@ class WireReader:
         return True
 
 
+def wire_lines(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, Mapping[str, object] | None]]:
+    """Find the suite's lines in a line of the log: where each begins and ends, and what it says; None: it is torn."""
+    at = text.find(MARKER)
+    while at >= 0:
+        end = start = at + len(MARKER)
+        if text.startswith("{", start):
+            line = None
+            try:
+                line, end = decoder.raw_decode(text, start)
+            except (ValueError, RecursionError):
+                end = start + _LONGEST + 1
+            if end - start > _LONGEST:
+                line = None
+                following = text.find(MARKER, start)
+                end = len(text) if following < 0 else following
+            if line is None or line.get("namespace") == NAMESPACE:
+                yield at, end, line
+            else:
+                end = start
+        at = text.find(MARKER, end)
+
+
 def clean(text: str) -> str:
     """Make a text one line, without terminal escapes and control characters."""
-    return _ESCAPES.sub("", " ".join(text.splitlines())).rstrip()
+    return ESCAPES.sub("", " ".join(text.splitlines())).rstrip()
 
 
 def readable(line: bytes | str) -> str:
@@ -214,6 +222,11 @@ def readable(line: bytes | str) -> str:
     if len(text) > _PRINTED:
         text = "…" + text[1 - _PRINTED :]
     return text
+
+
+def _metadata(line: Mapping[str, object]) -> Mapping[str, object]:
+    metadata = line.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _describe_gaps(numbers: Iterable[int]) -> str:

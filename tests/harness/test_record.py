@@ -167,7 +167,7 @@ def test_a_program_without_the_wire_is_recorded_from_its_log(project):
         "test_plain.py",
         """
 import pytest
-from platforms.results.log_reader import numbers
+from platforms.results import numbers
 
 @pytest.mark.workload(command=["{python}", "{root}/plain.py"])
 def test_plain(run, record):

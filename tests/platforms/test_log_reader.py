@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from platforms.job import JobSpec, Layout, Metric, Run, Window
-from platforms.results.log_reader import LogReader, Progress, numbers, parse
+from platforms.results import numbers
+from platforms.results.log_reader import LogReader, Progress, parse
 
 START = {
     "schema": 1,
