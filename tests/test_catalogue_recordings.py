@@ -1,4 +1,4 @@
-"""What others' tools have printed goes through the tests of catalogue/: tests/recordings/table.yaml, a recording an entry.
+"""What others' tools have printed goes through the tests of catalogue/: tests/recordings/table.yaml.
 
 A new recording is one file and one entry. The head of the table says what the keys of an entry mean.
 """
@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from catalogue import (
-    test_dlio,
     test_fio,
     test_gloo,
     test_hpl,
