@@ -22,12 +22,10 @@ from storage (test_fio.py says on which file systems). Servers have caches of th
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from catalogue import tools
-from platforms.results import field, numbers, one_number, plain_text
+from platforms.results import numbers, one_number, plain_text
 
 DLIO = """
 case {workload} in cosmoflow) files=256 ;; *) files=6 ;; esac
@@ -57,8 +55,7 @@ SOURCE = "https://github.com/argonne-lcf/dlio_benchmark: see catalogue/test_dlio
 @pytest.mark.parametrize("workload", ["cosmoflow", "resnet50"])
 @pytest.mark.workload(command=tools.ranks(tools.SCRATCH + DLIO, dlio_benchmark=SOURCE), launcher="none")
 def test_dlio(run, record, workload):
-    summary = tools.json_in(run.log, "start")
-    of = functools.partial(field, summary, where=run.log, tool="DLIO 2.0.1 to its commit 8b280cb")
+    of = tools.json_in(run.log, "start", "DLIO 2.0.1 to its commit 8b280cb")
     samples, au, mib = (
         of("metric", f"train_{name}", kind=float)
         for name in ("throughput_mean_samples_per_second", "au_mean_percentage", "io_mean_MB_per_second")

@@ -24,13 +24,12 @@ node has made, else the test fails. On one node stat is a number of the client's
 
 from __future__ import annotations
 
-import functools
 import re
 
 import pytest
 
 from catalogue import tools
-from platforms.results import field, numbers, one_number, plain_text
+from platforms.results import numbers, one_number, plain_text
 
 IOR = """
 $run sh -ec '"$0" "$@"; grep ^read_bytes /proc/$$/io' "$(command -v ior)" -a POSIX --posix.odirect \\
@@ -42,6 +41,7 @@ cat "$folder/summary"
 MDTEST = """
 $run "$(command -v mdtest)" -F -C -T -r -u -N 1 -n "${MDTEST_FILES:-2000}" -d "$folder"
 """
+KEYS = ("numTasks", "blockSize", "segmentCount", "xsizeMiB", "bwMeanMIB")
 SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
 
 
@@ -51,21 +51,19 @@ SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
     command=tools.ranks(tools.SCRATCH + IOR + tools.compressed('"$folder/data.00000000"'), ior=SOURCE), launcher="none"
 )
 def test_ior(run, record):
-    of = functools.partial(field, where=run.log, tool="IOR 4.0.0 and newer")
-    ior = tools.json_in(run.log, "Version")
+    of = tools.json_in(run.log, "Version", "IOR 4.0.0 and newer", names="operation")
     assert "Incorrect data" not in plain_text(run.log), "what is read back is not what was written"
-    phases = {of(phase, "operation"): phase for phase in of(ior, "summary", kind=list)}
     fetched = numbers(run.log, r"^read_bytes: (\d+)$")
-    for name in ("write", "read"):
-        ranks = of(phases, name, "numTasks")
-        asked = ranks * of(phases, name, "blockSize") * of(phases, name, "segmentCount")
-        moved = of(phases, name, "xsizeMiB", kind=float) * 2**20
-        assert moved == asked, f"{name}: IOR moved {moved:.0f} bytes, and {asked} were asked for"
-        assert len(fetched) == ranks, f"{len(fetched)} ranks were started, and {ranks} found each other in IOR"
-    if of(ior, "tests", 0, "Parameters", "nodes") == 1:
+    rates = {}
+    for phase in ("write", "read"):
+        ranks, block, blocks, mib, rate = (of("summary", phase, key, kind=float) for key in KEYS)
+        assert len(fetched) == ranks, f"{len(fetched)} ranks say what they fetched, and IOR has {ranks} in its {phase}"
+        moved, asked = mib * 2**20, ranks * block * blocks
+        assert moved == asked, f"IOR was asked to {phase} {asked} bytes, and moved {moved:.0f}"
+        rates[phase] = rate * 2**20 / 1e9
+    if of("tests", 0, "Parameters", "nodes") == 1:
         tools.assert_from_storage(run.log, sum(fetched), 2 * moved)  # once to compare, once to measure
     tools.assert_incompressible(run.log)
-    rates = {name: of(phases, name, "bwMeanMIB", kind=float) * 2**20 / 1e9 for name in ("write", "read")}
     record(run, metrics={"write": (rates["write"], "GB/s", "higher"), "read": (rates["read"], "GB/s", "higher")})
 
 

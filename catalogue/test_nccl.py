@@ -41,8 +41,8 @@ cat "$folder"/* | sed -nE -e "s#.* via ($name)(/[0-9]+(\([0-9]+\))?)?(/GDRDMA)?.
 """
 # What NCCL, RCCL and their plugins call networks other than the kernel's TCP; behind OFI/, the providers of libfabric.
 FAST = (
-    r"NET/(IB[\w-]*|gIB|SPCX|RCCL-ANP|FasTrak|UCX[\w-]*|PSM[23]|(AWS )?Libfabric|OFI|[\w-]*(?i:cxi|slingshot)[\w-]*)"
-    r"(/GDRDMA)?|P2P/MNNVL|OFI/(efa|cxi|verbs|opx|psm[23]|gni)"
+    r"NET/(IB(ext(_v\d+)?|-CAST)?|gIB|SPCX|RCCL-ANP|FasTrak|UCX[\w-]*|PSM[23]|(AWS )?Libfabric|OFI)(/GDRDMA)?"
+    r"|NET/[\w-]*(?i:cxi|slingshot)[\w-]*(/GDRDMA)?|P2P/MNNVL|OFI/(efa|cxi|verbs|opx|psm[23]|gni)"
 )
 KNOWN = "a known fast network"
 ASKED = r"minBytes:? (\d+) maxBytes:? (\d+) step:? 2\(factor\)"
