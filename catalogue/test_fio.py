@@ -19,12 +19,10 @@ One process does it, so that its core may be the bound of fast storage: test_ior
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from catalogue import tools
-from platforms.results import field, one_number
+from platforms.results import one_number
 
 FILES = 2000
 FIO = f"""
@@ -50,21 +48,15 @@ echo "fetched from storage: $(awk '/^read_bytes/ {{print $2}}' /proc/$$/io) byte
     launcher="none",
 )
 def test_fio(run, record):
-    fio = tools.json_in(run.log, "fio version")
-    of = functools.partial(field, where=run.log, tool="fio 3.2 and newer")  # older ones: `bw` alone, and other units
-    jobs = {of(job, "jobname"): job for job in of(fio, "jobs", kind=list)}
-    of = functools.partial(of, jobs)
-    write_rate, read_rate = of("checkpoint", "write", "bw_bytes"), of("read", "read", "bw_bytes")
-    direct = fio.get("global options", {}).get("direct")
-    assert direct == "1", "fio did not use direct I/O: the page cache is no storage"
-    written = of("checkpoint", "write", "io_bytes")
-    for name in ("checkpoint", "read"):
-        read = of(name, "read", "io_bytes")
-        assert read == written, f"{name}: fio read {read} bytes of {written} that it had written"
-    for name in ("create", "delete"):
-        files = of(name, "read", "total_ios")
-        assert files == FILES, f"{name}: fio had {files} files, and {FILES} were asked for"
-    read = sum(of(name, "read", "io_bytes") for name in ("checkpoint", "read", "iops"))
+    of = tools.json_in(run.log, "fio version", "fio 3.2 and newer", names="jobname")
+    write_rate, read_rate = of("jobs", "checkpoint", "write", "bw_bytes"), of("jobs", "read", "read", "bw_bytes")
+    assert of("global options", "direct") == "1", "fio did not use direct I/O: the page cache is no storage"
+    wrote, read = of("jobs", "checkpoint", "write", "io_bytes"), of("jobs", "read", "read", "io_bytes")
+    compared = of("jobs", "checkpoint", "read", "io_bytes")
+    assert wrote == compared == read, f"fio wrote {wrote} bytes, compared {compared} of them, and read {read}"
+    created, deleted = of("jobs", "create", "read", "total_ios"), of("jobs", "delete", "read", "total_ios")
+    assert created == deleted == FILES, f"of {FILES} files, fio created {created} and deleted {deleted}"
+    read += compared + of("jobs", "iops", "read", "io_bytes")
     tools.assert_from_storage(run.log, one_number(run.log, r"^fetched from storage: (\d+) bytes"), read)
     tools.assert_incompressible(run.log)
     record(
@@ -72,9 +64,9 @@ def test_fio(run, record):
         metrics={
             "checkpoint": (write_rate / 1e9, "GB/s", "higher"),
             "read": (read_rate / 1e9, "GB/s", "higher"),
-            "iops": (of("iops", "read", "iops"), "IO/s", "higher"),
-            "create": (of("create", "read", "iops"), "files/s", "higher"),
+            "iops": (of("jobs", "iops", "read", "iops"), "IO/s", "higher"),
+            "create": (of("jobs", "create", "read", "iops"), "files/s", "higher"),
         },
-        delete_files_per_s=of("delete", "read", "iops"),
-        iops_p99_ms=of("iops", "read", "clat_ns", "percentile", "99.000000") / 1e6,
+        delete_files_per_s=of("jobs", "delete", "read", "iops"),
+        iops_p99_ms=of("jobs", "iops", "read", "clat_ns", "percentile", "99.000000") / 1e6,
     )

@@ -14,6 +14,7 @@ all ranks, which run at the same time, and stream is that of all together.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -86,14 +87,16 @@ def test_hpl(run, record):
     assert summary, "the log has no whole summary of hpcc (1.5 is read): HPL alone, xhpl, prints none"
     assert set(re.findall(r"^\|\|Ax-b\|\|.*\.\. (\w+)$", log, re.MULTILINE)) == {"PASSED"}, "HPL's residual is wrong"
     assert "Success=1\n" in summary[1], "hpcc says that one of its tests is wrong: see the log for `error` and `FAILED`"
-    ranks, vector, hpl, dgemm, triad = (
-        one_number(summary[1], rf"^{name}=(\S+)$")
-        for name in ("CommWorldProcs", "STREAM_VectorSize", "HPL_Tflops", "StarDGEMM_Gflops", "StarSTREAM_Triad")
-    )
+    of = functools.partial(_value, summary[1])
+    ranks, vector = of("CommWorldProcs"), of("STREAM_VectorSize")
     cache = one_number(log, r"^last cache: +(\d+) bytes")
     assert 8 * vector * ranks >= 4 * cache, "STREAM measured a cache: let HPCC_N in the platform's `env:` be larger"
-    record(
-        run,
-        metrics={"hpl": (1000 * hpl, "GFLOP/s", "higher"), "stream": (ranks * triad, "GB/s", "higher")},
-        dgemm_gflops=dgemm,
-    )
+    metrics = {
+        "hpl": (1000 * of("HPL_Tflops"), "GFLOP/s", "higher"),
+        "stream": (ranks * of("StarSTREAM_Triad"), "GB/s", "higher"),
+    }
+    record(run, metrics=metrics, dgemm_gflops=of("StarDGEMM_Gflops"))
+
+
+def _value(summary, name):
+    return one_number(summary, rf"^{name}=(\S+)$")

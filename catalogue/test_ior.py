@@ -24,13 +24,12 @@ node has made, else the test fails. On one node stat is a number of the client's
 
 from __future__ import annotations
 
-import functools
 import re
 
 import pytest
 
 from catalogue import tools
-from platforms.results import field, numbers, one_number, plain_text
+from platforms.results import numbers, one_number, plain_text
 
 IOR = """
 $run sh -ec '"$0" "$@"; grep ^read_bytes /proc/$$/io' "$(command -v ior)" -a POSIX --posix.odirect \\
@@ -42,6 +41,7 @@ cat "$folder/summary"
 MDTEST = """
 $run "$(command -v mdtest)" -F -C -T -r -u -N 1 -n "${MDTEST_FILES:-2000}" -d "$folder"
 """
+PHASE = r"^ +File %s[ :]+[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+ *$"
 SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
 
 
@@ -51,22 +51,24 @@ SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
     command=tools.ranks(tools.SCRATCH + IOR + tools.compressed('"$folder/data.00000000"'), ior=SOURCE), launcher="none"
 )
 def test_ior(run, record):
-    of = functools.partial(field, where=run.log, tool="IOR 4.0.0 and newer")
-    ior = tools.json_in(run.log, "Version")
+    of = tools.json_in(run.log, "Version", "IOR 4.0.0 and newer", names="operation")
     assert "Incorrect data" not in plain_text(run.log), "what is read back is not what was written"
-    phases = {of(phase, "operation"): phase for phase in of(ior, "summary", kind=list)}
     fetched = numbers(run.log, r"^read_bytes: (\d+)$")
-    for name in ("write", "read"):
-        ranks = of(phases, name, "numTasks")
-        asked = ranks * of(phases, name, "blockSize") * of(phases, name, "segmentCount")
-        moved = of(phases, name, "xsizeMiB", kind=float) * 2**20
-        assert moved == asked, f"{name}: IOR moved {moved:.0f} bytes, and {asked} were asked for"
-        assert len(fetched) == ranks, f"{len(fetched)} ranks were started, and {ranks} found each other in IOR"
-    if of(ior, "tests", 0, "Parameters", "nodes") == 1:
-        tools.assert_from_storage(run.log, sum(fetched), 2 * moved)  # once to compare, once to measure
+    write, read = _rate(of, "write", len(fetched)), _rate(of, "read", len(fetched))
+    if of("tests", 0, "Parameters", "nodes") == 1:
+        bytes_read = 2 * of("summary", "read", "xsizeMiB") * 2**20  # once to compare, once to measure
+        tools.assert_from_storage(run.log, sum(fetched), bytes_read)
     tools.assert_incompressible(run.log)
-    rates = {name: of(phases, name, "bwMeanMIB", kind=float) * 2**20 / 1e9 for name in ("write", "read")}
-    record(run, metrics={"write": (rates["write"], "GB/s", "higher"), "read": (rates["read"], "GB/s", "higher")})
+    record(run, metrics={"write": (write, "GB/s", "higher"), "read": (read, "GB/s", "higher")})
+
+
+def _rate(of, phase, ranks):
+    tasks = of("summary", phase, "numTasks")
+    assert tasks == ranks, f"{ranks} ranks say what they fetched, and IOR has {tasks} in its {phase}"
+    asked = tasks * of("summary", phase, "blockSize") * of("summary", phase, "segmentCount")
+    moved = of("summary", phase, "xsizeMiB", kind=float) * 2**20
+    assert moved == asked, f"IOR was asked to {phase} {asked} bytes, and moved {moved:.0f}"
+    return of("summary", phase, "bwMeanMIB", kind=float) * 2**20 / 1e9
 
 
 @pytest.mark.nightly
@@ -78,16 +80,14 @@ def test_mdtest(run, record):
     assert len(maps) == 1, (
         f"mdtest (3.3 and newer are read) printed {len(maps)} lines `Nodemap`: did its ranks find each other?"
     )
-    (first_node,), shift = maps, int(one_number(log, r"Shifting ranks by (\d+)"))
+    first_node, shift = maps[0], int(one_number(log, r"Shifting ranks by (\d+)"))
     several, makers = "0" in first_node, first_node[shift:] + first_node[:shift]
     own = ("1", "1") in zip(first_node, makers, strict=True)
     assert not (several and own), (
         "nodes look their own files up: let the first ranks be on one node, the next on another"
     )
-    create, stat, remove = (
-        one_number(log, rf"^ +File {phase}(?: +[\d.]+){{2}} +([\d.]+) +[\d.]+ *$")
-        for phase in ("creation", "stat", "removal")
-    )
+    create, remove = one_number(log, PHASE % "creation"), one_number(log, PHASE % "removal")
+    stat = one_number(log, PHASE % "stat")
     metrics = {"create": (create, "files/s", "higher"), "remove": (remove, "files/s", "higher")}
     record(run, metrics=metrics, stat_files_per_s=stat)
     if several:

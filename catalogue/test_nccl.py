@@ -24,7 +24,7 @@ import re
 import pytest
 
 from catalogue import tools
-from platforms.results import plain_text
+from platforms.results import one_number, plain_text
 
 NCCL = r"""
 folder=$(mktemp -d -p "$PWD" nccl.XXXXXX)
@@ -41,11 +41,10 @@ cat "$folder"/* | sed -nE -e "s#.* via ($name)(/[0-9]+(\([0-9]+\))?)?(/GDRDMA)?.
 """
 # What NCCL, RCCL and their plugins call networks other than the kernel's TCP; behind OFI/, the providers of libfabric.
 FAST = (
-    r"NET/(IB[\w-]*|gIB|SPCX|RCCL-ANP|FasTrak|UCX[\w-]*|PSM[23]|(AWS )?Libfabric|OFI|[\w-]*(?i:cxi|slingshot)[\w-]*)"
-    r"(/GDRDMA)?|P2P/MNNVL|OFI/(efa|cxi|verbs|opx|psm[23]|gni)"
+    r"NET/(IB(ext(_v\d+)?|-CAST)?|gIB|SPCX|RCCL-ANP|FasTrak|UCX[\w-]*|PSM[23]|(AWS )?Libfabric|OFI)(/GDRDMA)?"
+    r"|NET/[\w-]*(?i:cxi|slingshot)[\w-]*(/GDRDMA)?|P2P/MNNVL|OFI/(efa|cxi|verbs|opx|psm[23]|gni)"
 )
 KNOWN = "a known fast network"
-ASKED = r"minBytes:? (\d+) maxBytes:? (\d+) step:? 2\(factor\)"
 # size, count, type, operation, root; then time, algbw, busbw and #wrong, out of place and in place. Before 2.12 there
 # is no root, and all-to-all has no operation.
 TIMES = r" +(\d[\d.e+]*) +\d[\d.e+]* +(\d[\d.e+]*) +(\d[\d.e+-]*|N/A)"
@@ -61,20 +60,27 @@ ROW = rf"^ *(\d+) +\d+ +\w+(?: +[a-z]+)?(?: +-?\d+)?{TIMES}{TIMES} *$"
 )
 def test_nccl(run, record, collective):
     log = plain_text(run.log)
-    ((nodes, gpus, fabric),) = re.findall(r"^nodes: (\d+), GPUs: (\d+), fabric: (.+)$", log, re.MULTILINE)
-    assert gpus != "1", "one GPU has nobody to talk to: name a layout with several"
+    nodes, gpus = one_number(log, r"^nodes: (\d+), GPUs: "), one_number(log, r"^nodes: \d+, GPUs: (\d+), fabric: ")
+    assert gpus != 1, "one GPU has nobody to talk to: name a layout with several"
     ranks = len(set(re.findall(r"^# +Rank +(\d+) ", log, re.MULTILINE)))
-    assert ranks == int(gpus), (
-        f"{ranks} of {gpus} GPUs found each other: is it built with MPI=1, and what starts it for that MPI?"
+    assert ranks == gpus, (
+        f"{ranks} of {gpus:.0f} GPUs found each other: is it built with MPI=1, and what starts it for that MPI?"
     )
-    smallest, largest, rows = _rows(log)
-    wrong = {(out, into) for *_, out, _, _, into in rows}
+    asked = re.search(r"minBytes:? (\d+) maxBytes:? (\d+) step:? 2\(factor\)", log)
+    assert asked, "nccl-tests does not say what it was asked for: `minBytes 8 maxBytes … step: 2(factor)`"
+    least, most = int(asked[1]), int(asked[2])
+    rows = [(int(size), *row) for size, *row in re.findall(ROW, log, re.MULTILINE)]
+    empty = sum(size == 0 for size, *_ in rows)  # of an all-to-all, which has less than a value for each rank
+    smallest = _row(log, rows, least << empty)
+    largest = _row(log, rows, least << (most // least).bit_length() - 1)
+    wrong = {(out, into) for size, _, _, out, _, _, into in rows if size}
     assert all(out != "N/A" for out, _ in wrong), "nccl-tests compared nothing that arrived: #wrong is N/A"
     # Before 2.13 the columns say how far a sum is off, and the end of the log whether that is too far.
     right = wrong <= {("0", "0"), ("0", "N/A")} if "#wrong" in log else "# Out of bounds values : 0 OK" in log
     assert right, "values that arrived are wrong"
     transports = set(re.findall(r"^ *\d+ transport: (.+)$", log, re.MULTILINE))
-    if nodes != "1":
+    if nodes != 1:
+        fabric = re.search(r"^nodes: .*, fabric: (.+)$", log, re.MULTILINE)[1]
         # NVLink between nodes is a network, too.
         networks = {name for name in transports if name.startswith(("NET/", "P2P/MNNVL"))}
         assert networks, "NCCL does not say over which network it went"
@@ -97,21 +103,12 @@ def test_nccl(run, record, collective):
     )
 
 
-def _rows(log):
-    """Return the rows of the smallest and of the largest message that were asked for, and all that have bytes."""
-    asked = re.search(ASKED, log)
-    assert asked, "nccl-tests does not say what it was asked for: `minBytes 8 maxBytes … step: 2(factor)`"
-    rows = [(int(size), *row) for size, *row in re.findall(ROW, log, re.MULTILINE)]
-    least, most = int(asked[1]), int(asked[2])
-    # An all-to-all gives each rank the same whole part: nothing of the first messages, and a little less of others.
-    empty = sum(size == 0 for size, *_ in rows)
+def _row(log, rows, size):
+    """Return the row of a message that was asked for; an all-to-all leaves away what does not divide by the ranks."""
+    found = [row for row in rows if size / 2 < row[0] <= size]
     reduced = re.search(r"^# (Reducing maxBytes to \d+)", log, re.MULTILINE)
-    ends = []
-    for size in (least << empty, least << (most // least).bit_length() - 1):
-        found = [row for row in rows if size / 2 < row[0] <= size]
-        assert len(found) == 1, (
-            f"nccl-tests was asked for {size} bytes, and printed {len(found)} whole rows of them"
-            f"{f' ({reduced[1]}: let NCCL_TESTS_BYTES be smaller)' if reduced else ''}"
-        )
-        ends += found
-    return *ends, [row for row in rows if row[0]]
+    assert len(found) == 1, (
+        f"nccl-tests was asked for {size} bytes, and printed {len(found)} whole rows of them"
+        f"{f' ({reduced[1]}: let NCCL_TESTS_BYTES be smaller)' if reduced else ''}"
+    )
+    return found[0]

@@ -26,6 +26,7 @@ from platforms.results import plain_text
 
 STEP = r"(?<!validate )step: +(\d+).*?loss: +(\S+).*?memory: +([\d.]+)GiB.*?[tw]ps: ([\d,]+)"  # wps: in 2024
 PART = r"^(?!.*validat).*(step: +\d+ +loss:|memory: +[\d.]+GiB|[tw]ps: |mfu: +[\d.]+%|tflops: )"
+DONE = r"total steps (\d+).*Training completed"
 
 
 @pytest.mark.workload(
@@ -40,7 +41,7 @@ def test_torchtitan(run, record):
     rows.sort(key=lambda row: row[0])
     steps = sorted({step for step, *_ in rows})
     assert len(steps) > 3, f"{len(steps)} steps are logged: more of them, or a smaller log_freq"
-    tools.assert_each_step(log, [int(step) for step, *_ in rows], STEP, PART)
+    tools.assert_each_step(log, [int(step) for step, *_ in rows], STEP, PART, DONE)
     tools.assert_learns([loss for _, loss, *_ in rows if not loss < 0])  # -1, -2: a stage of a pipeline that has none
     tps = statistics.median(row[3] for row in rows if row[0] > steps[1])
     extra = {"size": name, "memory_gib": max(row[2] for row in rows)}

@@ -16,13 +16,11 @@ failed, of which the client's exit status says nothing. The server must answer w
 
 from __future__ import annotations
 
-import functools
 import re
 
 import pytest
 
 from catalogue import tools
-from platforms.results import field
 
 VLLM = """
 [ -n "$VLLM_MODEL" ] || { echo "VLLM_MODEL in the platform's env: names no model: catalogue/test_vllm.py"; exit 127; }
@@ -48,8 +46,8 @@ NEEDS = {"vllm": "https://github.com/vllm-project/vllm", "curl": "Debian's packa
 
 @pytest.mark.workload(command=tools.script(VLLM, **NEEDS), launcher="none")
 def test_vllm(run, record):
-    said = tools.json_in(run.log, "date")
-    of = functools.partial(field, said, where=run.log, tool="the result of `vllm bench serve`, vLLM 0.8 and newer")
+    of = tools.json_in(run.log, "date", "the result of `vllm bench serve`, of vLLM 0.8 and newer")
+    said = of(kind=dict)
     asked, completed, failed = of("num_prompts"), of("completed"), said.get("failed", 0)  # which vLLM of 2025 lacks
     assert (completed, failed) == (asked, 0), f"{completed} of {asked} requests completed, {failed} failed"
     metrics = {

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from models.gpt_definition import GptSize, sizes
-from platforms.results import one_number, plain_text
+from platforms.results import field, one_number, plain_text
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
 # alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank.
@@ -116,8 +117,15 @@ def assert_incompressible(log: Path) -> None:
     assert packed > 0.95 * whole, f"the data are compressible: gzip makes {packed:.0f} bytes of {whole:.0f}"
 
 
-def json_in(log: Path, key: str) -> Any:
-    """Read the JSON object in a log that begins with this key on its own or on the next line.
+def json_in(log: Path, key: str, tool: str, names: str = "") -> Callable[..., Any]:
+    """Find the JSON object in a log that begins with this key on its own or on the next line.
+
+    Args:
+        tool: the tool, and which of its versions are read, for `field`.
+        names: the key by which the rows of a list have their names: a name leads to its row.
+
+    Returns:
+        `field` of that object: it takes the keys that lead to a value.
 
     Raises:
         ValueError: there is none, or a second one, or it is in pieces.
@@ -125,12 +133,26 @@ def json_in(log: Path, key: str) -> Any:
     text = plain_text(log)
     begins = [found.start() for found in re.finditer(rf'\{{\s*"{re.escape(key)}"\s*:', text)]
     if len(begins) != 1:
-        raise ValueError(f"{log} has {len(begins) or 'no'} JSON objects that begin with {key!r}, and one is wanted")
+        raise ValueError(
+            f"{log} has {len(begins) or 'no'} JSON objects that begin with {key!r}, and one is wanted: {tool}"
+        )
     try:
-        return json.JSONDecoder().raw_decode(text, begins[0])[0]
+        value = json.JSONDecoder().raw_decode(text, begins[0])[0]
     except json.JSONDecodeError as error:
         line = text.split("\n")[error.lineno - 1]
         raise ValueError(f"{log}: the JSON object that begins with {key!r} breaks at {line!r}: {error.msg}") from error
+    return functools.partial(field, _named(value, names), where=log, tool=tool)
+
+
+def _named(value: Any, names: str) -> Any:
+    """Make mappings of the lists whose rows have names, each another one."""
+    if isinstance(value, Mapping):
+        return {key: _named(each, names) for key, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    found = [row[names] for row in value if isinstance(row, Mapping) and isinstance(row.get(names), str)]
+    rows = [_named(row, names) for row in value]
+    return dict(zip(found, rows, strict=True)) if len(set(found)) == len(rows) else rows
 
 
 def size_of(**fields: object) -> tuple[str, GptSize]:
@@ -142,7 +164,7 @@ def size_of(**fields: object) -> tuple[str, GptSize]:
     raise AssertionError(f"no size of models/gpt_definition.json has {values}")
 
 
-def assert_each_step(log: str, steps: Sequence[int], row: str, part: str) -> None:
+def assert_each_step(log: str, steps: Sequence[int], row: str, part: str, done: str) -> None:
     """Refuse the log of a training in which the line of a step is missing, comes too often, or is in pieces.
 
     Args:
@@ -150,13 +172,16 @@ def assert_each_step(log: str, steps: Sequence[int], row: str, part: str) -> Non
         steps: those of the lines that could be read, at least four; ranks may print the same steps.
         row: the pattern of such a line.
         part: the pattern of what only such a line has, or a piece of one.
+        done: the pattern of how many steps were asked for, in a log that says that all of them were done.
     """
     for line in log.splitlines():
         assert re.search(row, line) or not re.search(part, line), f"the line of a step is in pieces: {line!r}"
     often = Counter(steps)
-    first, *others = sorted(often)
+    others = sorted(often)[1:]
     every = min(after - before for before, after in pairwise(others))
-    missing = sorted({*range(first - first % every + every, others[-1], every)} - {*others})
+    total = re.search(done, log, re.DOTALL)
+    last = int(total[1]) if total else others[-1]
+    missing = sorted({*range(min(often) // every * every + every, last + 1, every)} - {*others})
     assert not missing, f"of every {every} steps one is logged, but not step {', '.join(map(str, missing))}"
     odd = [step for step in others[1:] if often[step] != often[others[-1]]]
     assert not odd, f"step {odd[0]} is logged {often[odd[0]]} times, step {others[-1]} {often[others[-1]]} times"
