@@ -1,7 +1,7 @@
 """Storage by fio: a checkpoint that is written, data that are read, and files that are made and removed.
 
 Tool: fio, Debian's package fio or https://github.com/axboe/fio. Tried: 3.33, Debian 12's, on ext4 on the disk of a
-virtual machine with two cores. Not tried: Lustre, GPFS, NFS.
+virtual machine with two cores. Not read: fio before 3.2, whose units are others. Not tried: Lustre, GPFS, NFS.
 
 It writes into the platform's `data_dir:`, or into the folder CATALOGUE_SCRATCH of the `env:` of its file, which each of
 the job's nodes can write; FIO_SIZE there (default 1g) is the size of the checkpoint. The first node alone runs fio.

@@ -4,7 +4,8 @@ Tool: stream.c of https://www.cs.virginia.edu/stream/, version 5.10; Debian has 
 `env:` of the platform's file names the file where the job sees it; the job compiles it (`STREAM_CC`, default gcc, with
 `STREAM_CFLAGS`). Tried: 5.10 by gcc 12.2, on a virtual machine with two cores and a last cache of 32 MiB.
 
-Each of the three arrays has four times the size of the node's last caches together, as the rules of STREAM say.
+Each of the three arrays has four times the size of the node's last caches together, as the rules of STREAM say, with
+elements of 8 bytes: leave STREAM_TYPE alone. Where lscpu knows no cache, CATALOGUE_CACHE in that `env:` has its bytes.
 STREAM checks its own results.
 
 Primary: triad, the best of ten repetitions, with one thread on each core that the job may use. gcc makes no streaming

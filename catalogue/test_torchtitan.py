@@ -4,7 +4,7 @@ Tool: https://github.com/pytorch/torchtitan, installed with the job's torch. `TO
 platform's file has its arguments: `--module llama3 --config llama3_8b --training.steps 100`, and where its tokenizer
 and its data are; up to 0.2.2 `--job.config_file /sw/torchtitan/torchtitan/models/llama3/train_configs/llama3_8b.toml`.
 Not tried: this test reads a log that others have published, of eight H200 and February 2025. The lines of August 2026
-(b5bcd76) are read in its code.
+(b5bcd76) are read in its code; in 2024 they have `wps` for tps.
 
 The arguments choose the size: llama3_8b is the definition's llama-8b, llama3_70b its llama-70b. Parameters and sequence
 must be those of a size, so an 8B of shorter sequences is none. Other arguments are other numbers: choose them once.

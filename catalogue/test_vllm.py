@@ -6,12 +6,14 @@ serve` takes it; VLLM_SERVE and VLLM_BENCH have more arguments of the two, and t
     VLLM_SERVE: --tensor-parallel-size 4         # default: the node's devices
     VLLM_BENCH: --num-prompts 1000 --request-rate 8 --goodput ttft:500 tpot:50
 
-Not tried: this test reads results that others have published, of 0.25.1. Other prompts, rates or lengths are other
-numbers: choose them once. By default 200 prompts of 1024 random tokens come at once, with 128 tokens to be answered.
+Not tried: this test reads results that others have published, of 0.25.1, and the keys of May 2025. Other prompts, rates
+or lengths are other numbers: choose them once. By default 200 prompts of 1024 random tokens come at once, with 128
+tokens to be answered.
 
 Primary: output (tokens/s of all requests), ttft and tpot, the medians of the times to the first token and of each
-further one, and goodput (requests/s within --goodput's limits, where VLLM_BENCH asks for it). It fails if a request
-failed, of which the client's exit status says nothing. The server must answer within VLLM_WAIT seconds (default 1200).
+further one, if there is one, and goodput (requests/s within --goodput's limits, where VLLM_BENCH asks for it). It fails
+if a request failed, of which the client's exit status says nothing. The server must answer within VLLM_WAIT seconds
+(default 1200).
 """
 
 from __future__ import annotations
