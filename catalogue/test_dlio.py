@@ -25,7 +25,7 @@ from __future__ import annotations
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers
+from platforms.results import numbers, one_number, plain_text
 
 DLIO = """
 case {workload} in cosmoflow) files=256 ;; *) files=6 ;; esac
@@ -55,14 +55,21 @@ SOURCE = "https://github.com/argonne-lcf/dlio_benchmark: see catalogue/test_dlio
 @pytest.mark.parametrize("workload", ["cosmoflow", "resnet50"])
 @pytest.mark.workload(command=tools.ranks(tools.SCRATCH + DLIO, dlio_benchmark=SOURCE), launcher="none")
 def test_dlio(run, record, workload):
-    metric = tools.json_in(run.log, "start")["metric"]
-    samples, au = metric["train_throughput_mean_samples_per_second"], metric["train_au_mean_percentage"]
+    of = tools.json_in(run.log, "start", "DLIO 2.0.1 to its commit 8b280cb")
+    samples = of("metric", "train_throughput_mean_samples_per_second", kind=float)
+    au = of("metric", "train_au_mean_percentage", kind=float)
+    mib_per_s = of("metric", "train_io_mean_MB_per_second", kind=float)  # it has divided by 1024 twice
     assert samples > 0, "DLIO has read no sample: see `Trimming` and `Max steps` in the log"
-    (data,) = numbers(run.log, r"^data: (\d+) bytes")
-    fetched = numbers(run.log.read_text().partition("\ndata: ")[2], r"^read_bytes: (\d+)")
+    steps = one_number(run.log, r"Starting epoch 1: (\d+) steps expected")
+    done = one_number(run.log, r"Ending epoch 1 - (\d+) steps completed")
+    assert done == steps, f"DLIO ended after {done:.0f} of {steps:.0f} steps"
+    data = one_number(run.log, r"^data: (\d+) bytes")
+    fetched = numbers(plain_text(run.log).partition("\ndata: ")[2], r"^read_bytes: (\d+)$")
+    ranks = of("num_accelerators")
+    assert len(fetched) == ranks, f"{len(fetched)} of DLIO's {ranks} ranks say what they fetched from storage"
     tools.assert_from_storage(run.log, sum(fetched), data)
     record(
         run,
         metrics={"samples": (samples, "samples/s", "higher"), "au": (au, "%", "higher")},
-        mb_per_s=metric["train_io_mean_MB_per_second"],
+        mb_per_s=mib_per_s * 2**20 / 1e6,
     )

@@ -29,7 +29,7 @@ import re
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers
+from platforms.results import numbers, one_number, plain_text
 
 IOR = """
 $run sh -ec '"$0" "$@"; grep ^read_bytes /proc/$$/io' "$(command -v ior)" -a POSIX --posix.odirect \\
@@ -41,6 +41,7 @@ cat "$folder/summary"
 MDTEST = """
 $run "$(command -v mdtest)" -F -C -T -r -u -N 1 -n "${MDTEST_FILES:-2000}" -d "$folder"
 """
+PHASE = r"^ +File %s[ :]+[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+ *$"
 SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
 
 
@@ -50,38 +51,43 @@ SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
     command=tools.ranks(tools.SCRATCH + IOR + tools.compressed('"$folder/data.00000000"'), ior=SOURCE), launcher="none"
 )
 def test_ior(run, record):
-    ior = tools.json_in(run.log, "Version")
-    write, read = ior["summary"]
-    assert "Incorrect data" not in run.log.read_text(), "what is read back is not what was written"
-    if ior["tests"][0]["Parameters"]["nodes"] == 1:
-        bytes_read = 2 * read["xsizeMiB"] * 2**20  # once to compare, once to measure
-        tools.assert_from_storage(run.log, sum(numbers(run.log, r"^read_bytes: (\d+)")), bytes_read)
+    of = tools.json_in(run.log, "Version", "IOR 4.0.0 and newer", names="operation")
+    assert "Incorrect data" not in plain_text(run.log), "what is read back is not what was written"
+    fetched = numbers(run.log, r"^read_bytes: (\d+)$")
+    write, read = _rate(of, "write", len(fetched)), _rate(of, "read", len(fetched))
+    if of("tests", 0, "Parameters", "nodes") == 1:
+        bytes_read = 2 * of("summary", "read", "xsizeMiB") * 2**20  # once to compare, once to measure
+        tools.assert_from_storage(run.log, sum(fetched), bytes_read)
     tools.assert_incompressible(run.log)
-    record(
-        run,
-        metrics={
-            "write": (write["bwMeanMIB"] * 2**20 / 1e9, "GB/s", "higher"),
-            "read": (read["bwMeanMIB"] * 2**20 / 1e9, "GB/s", "higher"),
-        },
-    )
+    record(run, metrics={"write": (write, "GB/s", "higher"), "read": (read, "GB/s", "higher")})
+
+
+def _rate(of, phase, ranks):
+    tasks = of("summary", phase, "numTasks")
+    assert tasks == ranks, f"{ranks} ranks say what they fetched, and IOR has {tasks} in its {phase}"
+    asked = tasks * of("summary", phase, "blockSize") * of("summary", phase, "segmentCount")
+    moved = of("summary", phase, "xsizeMiB", kind=float) * 2**20
+    assert moved == asked, f"IOR was asked to {phase} {asked} bytes, and moved {moved:.0f}"
+    return of("summary", phase, "bwMeanMIB", kind=float) * 2**20 / 1e9
 
 
 @pytest.mark.nightly
 @pytest.mark.acceptance
 @pytest.mark.workload(command=tools.ranks(tools.SCRATCH + MDTEST, mdtest=SOURCE), launcher="none")
 def test_mdtest(run, record):
-    (first_node,) = re.findall(r"^Nodemap: ([01]+)", run.log.read_text(), re.MULTILINE)  # 1: a rank that is there
-    (shift,) = map(int, numbers(run.log, r"Shifting ranks by (\d+)"))
+    log = plain_text(run.log)
+    maps = re.findall(r"^Nodemap: ([01]+)$", log, re.MULTILINE)  # 1: a rank that is there
+    assert len(maps) == 1, (
+        f"mdtest (3.3 and newer are read) printed {len(maps)} lines `Nodemap`: did its ranks find each other?"
+    )
+    first_node, shift = maps[0], int(one_number(log, r"Shifting ranks by (\d+)"))
     several, makers = "0" in first_node, first_node[shift:] + first_node[:shift]
     own = ("1", "1") in zip(first_node, makers, strict=True)
     assert not (several and own), (
         "nodes look their own files up: let the first ranks be on one node, the next on another"
     )
-    create, stat, remove = (
-        mean
-        for phase in ("creation", "stat", "removal")
-        for mean in numbers(run.log, rf"^ +File {phase} .* ([\d.]+) +\S+$")
-    )
+    create, remove = one_number(log, PHASE % "creation"), one_number(log, PHASE % "removal")
+    stat = one_number(log, PHASE % "stat")
     metrics = {"create": (create, "files/s", "higher"), "remove": (remove, "files/s", "higher")}
     record(run, metrics=metrics, stat_files_per_s=stat)
     if several:

@@ -15,43 +15,51 @@ log names no peak: tflop_per_s_per_device counts causal attention as half, as th
 
 from __future__ import annotations
 
+import functools
 import re
 import statistics
 
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers
+from platforms.results import field, numbers, plain_text
 
 MEGATRON = """
 [ -n "$MEGATRON" ] || { echo "MEGATRON in the platform's env: names no pretrain_gpt.py: catalogue/test_megatron.py"
   exit 127; }
 exec "$0" $MEGATRON
 """
-LINE = r"^.* iteration +\d+/ *\d+ \|(.*\|) *$"
+LINE = r"^.* iteration +(\d+)/ *\d+ \|(.* number of nan iterations: +\d+ \|.*)$"
+PART = r" iteration +\d+/ *\d+ |elapsed time per iteration|number of (skipped|nan) iterations"
+DONE = r" iteration +\d+/ *(\d+) \|.*\[after training is done\]"
 
 
 @pytest.mark.workload(command=["sh", "-c", MEGATRON, "{python}"], launcher="torchrun")
 def test_megatron(run, record):
-    log = run.log.read_text(encoding="utf-8", errors="replace")
-    of = dict(re.findall(r"^ +(\w+) \.+ (\S+)$", log, re.MULTILINE))  # the arguments, which it prints
-    heads, devices = int(of["num_attention_heads"]), int(of["world_size"])
+    log = plain_text(run.log)
+    read = functools.partial(field, where=run.log, tool="Megatron-LM, core 0.5 and newer, and not Megatron-DeepSpeed")
+    of = functools.partial(read, dict(re.findall(r"^ +(\w+) \.+ (\S+)$", log, re.MULTILINE)))  # what it was asked for
+    heads, devices = int(of("num_attention_heads")), int(of("world_size"))
+    grouped = of("group_query_attention") == "True"
     name, size = tools.size_of(
-        **{"layers": int(of["num_layers"]), "width": int(of["hidden_size"]), "hidden": int(of["ffn_hidden_size"])},
-        **{"heads": heads, "kv_heads": int(of["num_query_groups"]) if of["group_query_attention"] == "True" else heads},
-        **{"family": "llama" if of["swiglu"] == "True" else "gpt2", "sequence": int(of["seq_length"])},
-        tied=of["untie_embeddings_and_output_weights"] == "False",
+        **{"layers": int(of("num_layers")), "width": int(of("hidden_size")), "hidden": int(of("ffn_hidden_size"))},
+        **{"heads": heads, "kv_heads": int(of("num_query_groups")) if grouped else heads},
+        **{"family": "llama" if of("swiglu") == "True" else "gpt2", "sequence": int(of("seq_length"))},
+        tied=of("untie_embeddings_and_output_weights") == "False",
     )
-    (vocabulary,) = set(numbers(log, r"padded vocab .*\(new size: (\d+)\)"))
-    assert size.vocabulary <= vocabulary < 1.02 * size.vocabulary, f"{name} has a vocabulary of {size.vocabulary}"
-    rows = [dict(re.findall(r"(\w[^|:]*): +(\S+) +\|", line)) for line in re.findall(LINE, log, re.MULTILINE)]
+    padded = set(numbers(log, r"padded vocab .*\(new size: (\d+)\)"))
+    right = all(size.vocabulary <= vocabulary < 1.02 * size.vocabulary for vocabulary in padded)
+    assert right, f"{name} has a vocabulary of {size.vocabulary}"
+    lines = re.findall(LINE, log, re.MULTILINE)
+    rows = [dict(re.findall(r"(\w[^|:]*): +(\S+) +\|", line)) for _, line in lines]
     assert len(rows) > 3, f"{len(rows)} lines of iterations are logged: more of them, or a smaller --log-interval"
+    tools.assert_each_step(log, [int(iteration) for iteration, _ in lines], LINE, PART, DONE)
     for fault in ("number of skipped iterations", "number of nan iterations"):
-        count = sum(int(row[fault]) for row in rows)
+        count = sum(int(read(row, fault)) for row in rows)
         assert count == 0, f"{fault}: {count}"
     tools.assert_learns([float(row.get("lm loss", "nan")) for row in rows])  # of a NaN it prints none
-    times = [float(row["elapsed time per iteration (ms)"]) / 1000 for row in rows]
-    batches = [int(row["global batch size"]) for row in rows]
+    times = [float(read(row, "elapsed time per iteration (ms)")) / 1000 for row in rows]
+    batches = [int(read(row, "global batch size")) for row in rows]
     rates = [batch * size.sequence / devices / seconds for batch, seconds in zip(batches, times, strict=True)]
     rate = statistics.median(rates[1:])
     record(

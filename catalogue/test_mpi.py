@@ -20,7 +20,7 @@ import re
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers
+from platforms.results import one_number, plain_text
 
 NETPIPE = f"""
 run="mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by node -n 2"  # a job of Slurm has one slot a node
@@ -45,11 +45,11 @@ RATE, SECONDS = r"^ *%d +([\d.]+) +[\d.]+ *$", r"^ *%d +[\d.]+ +([\d.]+) *$"
 )
 def test_ping_pong(run, record):
     tools.assert_copies(run.log)
-    checks = re.findall(r"Integrity check (\w+)", run.log.read_text())
+    checks = re.findall(r"Integrity check (\w+)", plain_text(run.log))
     assert checks, "NetPIPE compared nothing"
     assert set(checks) == {"passed"}, "what arrived is not what was sent"
-    (seconds,) = numbers(run.log, SECONDS % 8)
-    (at_1_mib,), (bandwidth,) = numbers(run.log, RATE % (1 << 20)), numbers(run.log, RATE % (1 << 22))
+    seconds = one_number(run.log, SECONDS % 8)
+    at_1_mib, bandwidth = one_number(run.log, RATE % (1 << 20)), one_number(run.log, RATE % (1 << 22))
     gigabytes = 2**20 / 8e9  # NetPIPE's Mbps are 2^20 bits
     record(
         run,

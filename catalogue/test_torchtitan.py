@@ -4,7 +4,7 @@ Tool: https://github.com/pytorch/torchtitan, installed with the job's torch. `TO
 platform's file has its arguments: `--module llama3 --config llama3_8b --training.steps 100`, and where its tokenizer
 and its data are; up to 0.2.2 `--job.config_file /sw/torchtitan/torchtitan/models/llama3/train_configs/llama3_8b.toml`.
 Not tried: this test reads a log that others have published, of eight H200 and February 2025. The lines of August 2026
-(b5bcd76) are read in its code.
+(b5bcd76) are read in its code; in 2024 they have `wps` for tps.
 
 The arguments choose the size: llama3_8b is the definition's llama-8b, llama3_70b its llama-70b. Parameters and sequence
 must be those of a size, so an 8B of shorter sequences is none. Other arguments are other numbers: choose them once.
@@ -22,15 +22,18 @@ import statistics
 import pytest
 
 from catalogue import tools
+from platforms.results import plain_text
 
-STEP = r"(?<!validate )step: +(\d+).*?loss: +(\S+).*?memory: +([\d.]+)GiB.*?tps: ([\d,]+)"
+STEP = r"(?<!validate )step: +(\d+).*?loss: +(\S+).*?memory: +([\d.]+)GiB.*?[tw]ps: ([\d,]+)"  # wps: in 2024
+PART = r"^(?!.*validat).*(step: +\d+ +loss:|memory: +[\d.]+GiB|[tw]ps: |mfu: +[\d.]+%|tflops: )"
+DONE = r"total steps (\d+).*Training completed"
 
 
 @pytest.mark.workload(
     command=["sh", "-c", 'exec "$0" -m torchtitan.train $TORCHTITAN', "{python}"], launcher="torchrun"
 )
 def test_torchtitan(run, record):
-    log = run.log.read_text(encoding="utf-8", errors="replace")
+    log = plain_text(run.log)
     model = re.search(r"size: ([\d,]+) total parameters.*?(?:sequence|maximum context) length (\d+)", log, re.DOTALL)
     assert model, "the log does not say the model's parameters and its sequence"
     name, size = tools.size_of(parameters=int(model[1].replace(",", "")), sequence=int(model[2]))
@@ -38,6 +41,7 @@ def test_torchtitan(run, record):
     rows.sort(key=lambda row: row[0])
     steps = sorted({step for step, *_ in rows})
     assert len(steps) > 3, f"{len(steps)} steps are logged: more of them, or a smaller log_freq"
+    tools.assert_each_step(log, [int(step) for step, *_ in rows], STEP, PART, DONE)
     tools.assert_learns([loss for _, loss, *_ in rows if not loss < 0])  # -1, -2: a stage of a pipeline that has none
     tps = statistics.median(row[3] for row in rows if row[0] > steps[1])
     extra = {"size": name, "memory_gib": max(row[2] for row in rows)}

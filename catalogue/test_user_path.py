@@ -22,7 +22,7 @@ from __future__ import annotations
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers
+from platforms.results import numbers, one_number
 
 IMPORTS = """
 import importlib.util, os, pathlib, resource, subprocess, sys, time
@@ -52,7 +52,8 @@ def test_import_torch(run, record):
     fetched = numbers(run.log, r"^cold import: .* s, (\d+) bytes")
     if tools.counts(run.log):
         assert min(fetched) > 10e6, "the first import was not cold: almost nothing was fetched from storage"
-    cold, warm = numbers(run.log, r"^cold import: ([\d.]+) s"), numbers(run.log, r"^warm import: ([\d.]+) s")
+    cold, warm = numbers(run.log, r"^cold import: ([\d.]+) s,"), numbers(run.log, r"^warm import: ([\d.]+) s,")
+    assert len(cold) == len(warm) == len(fetched), f"{len(cold)} nodes say of a cold import, {len(warm)} of a warm one"
     record(
         run,
         metrics={"cold_import": (max(cold), "s", "lower"), "warm_import": (max(warm), "s", "lower")},
@@ -73,7 +74,7 @@ echo "empty step: $((($(date +%s%N) - begin) / 1000)) us"
 @pytest.mark.workload(command=["sh", "-ec", EMPTY], launcher="none")
 def test_empty_job(run, record):
     if "empty step: " in run.log.read_text():
-        (microseconds,) = numbers(run.log, r"^empty step: (\d+) us")
+        microseconds = one_number(run.log, r"^empty step: (\d+) us$")
         record(run, metrics={"empty_step": (microseconds / 1e6, "s", "lower")}, empty_job_s=run.status.run_s)
     else:
         shortest = 1.0 if float(run.status.run_s).is_integer() else 0.1

@@ -22,8 +22,10 @@ VET = f'exec "$0" "{ARCHIVE}" vet job --known OMP_NUM_THREADS --unfit /dev/null'
 @pytest.mark.acceptance
 @pytest.mark.workload(command=["sh", "-c", VET, "{python}"], launcher="none")
 def test_vet(run, record):
-    products = numbers(run.log, r"^vet: device \d+: matrix products ([\d.]+) GFLOP/s")
-    copies = numbers(run.log, r"^vet: device \d+: .*, copies ([\d.]+) GB/s")
+    begun = numbers(run.log, r"vet: device (\d+)")
+    products = numbers(run.log, r"^vet: device \d+: matrix products ([\d.]+) GFLOP/s, copies [\d.]+ GB/s$")
+    copies = numbers(run.log, r"^vet: device \d+: matrix products [\d.]+ GFLOP/s, copies ([\d.]+) GB/s$")
+    assert len(products) == len(begun), f"{len(products)} of {len(begun)} lines `vet: device` are whole"
     record(
         run,
         metrics={"products": (min(products), "GFLOP/s", "higher"), "copies": (min(copies), "GB/s", "higher")},

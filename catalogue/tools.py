@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from models.gpt_definition import GptSize, sizes
-from platforms.results import one_number, plain_text
+from platforms.results import field, one_number, plain_text
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
 # alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank: what
@@ -42,6 +45,13 @@ group=/sys/fs/cgroup
 quota=$(cat $group/cpu.max 2>/dev/null || cat $group/cpu/cpu.cfs_quota_us $group/cpu/cpu.cfs_period_us 2>/dev/null) || :
 cores=$(echo $quota | awk -v cores="$cores" '$1 + 0 > 0 && $1 < cores * $2 {cores = $1 / $2}
   END {print cores < 1 ? 1 : int(cores)}')
+"""
+# The last caches of the node together. Some virtual machines, and some kernels on ARM, know none.
+CACHE = """
+cache=${CATALOGUE_CACHE:-$(lscpu --bytes -C=ALL-SIZE | tail -n 1 | tr -dc 0-9)}
+[ "${cache:-0}" -gt 0 ] || { echo "lscpu knows no cache of this node: write CATALOGUE_CACHE, the bytes of its last" \\
+  "caches together, into the platform's env:"; exit 127; }
+echo "last cache: $cache bytes"
 """
 # The folder $folder of the storage that is measured.
 SCRATCH = """
@@ -109,13 +119,42 @@ def assert_incompressible(log: Path) -> None:
     assert packed > 0.95 * whole, f"the data are compressible: gzip makes {packed:.0f} bytes of {whole:.0f}"
 
 
-def json_in(log: Path, key: str) -> Any:
-    """Read the JSON object in a log that begins with this key on its own or on the next line."""
+def json_in(log: Path, key: str, tool: str, names: str = "") -> Callable[..., Any]:
+    """Find the JSON object in a log that begins with this key on its own or on the next line.
+
+    Args:
+        tool: the tool, and which of its versions are read, for `field`.
+        names: the key by which the rows of a list have their names: a name leads to its row.
+
+    Returns:
+        `field` of that object: it takes the keys that lead to a value.
+
+    Raises:
+        ValueError: there is none, or a second one, or it is in pieces.
+    """
     text = plain_text(log)
-    found = re.search(rf'\{{\s*"{re.escape(key)}"\s*:', text)
-    if found is None:
-        raise ValueError(f"{log} has no JSON object that begins with {key!r}")
-    return json.JSONDecoder().raw_decode(text, found.start())[0]
+    begins = [found.start() for found in re.finditer(rf'\{{\s*"{re.escape(key)}"\s*:', text)]
+    if len(begins) != 1:
+        raise ValueError(
+            f"{log} has {len(begins) or 'no'} JSON objects that begin with {key!r}, and one is wanted: {tool}"
+        )
+    try:
+        value = json.JSONDecoder().raw_decode(text, begins[0])[0]
+    except json.JSONDecodeError as error:
+        line = text.split("\n")[error.lineno - 1]
+        raise ValueError(f"{log}: the JSON object that begins with {key!r} breaks at {line!r}: {error.msg}") from error
+    return functools.partial(field, _named(value, names), where=log, tool=tool)
+
+
+def _named(value: Any, names: str) -> Any:
+    """Make mappings of the lists whose rows have names, each another one."""
+    if isinstance(value, Mapping):
+        return {key: _named(each, names) for key, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    found = [row[names] for row in value if isinstance(row, Mapping) and isinstance(row.get(names), str)]
+    rows = [_named(row, names) for row in value]
+    return dict(zip(found, rows, strict=True)) if len(set(found)) == len(rows) else rows
 
 
 def size_of(**fields: object) -> tuple[str, GptSize]:
@@ -125,6 +164,29 @@ def size_of(**fields: object) -> tuple[str, GptSize]:
             return name, size
     values = ", ".join(f"{field}={value}" for field, value in fields.items())
     raise AssertionError(f"no size of models/gpt_definition.json has {values}")
+
+
+def assert_each_step(log: str, steps: Sequence[int], row: str, part: str, done: str) -> None:
+    """Refuse the log of a training in which the line of a step is missing, comes too often, or is in pieces.
+
+    Args:
+        log: the plain text of the log.
+        steps: those of the lines that could be read, at least four; ranks may print the same steps.
+        row: the pattern of such a line.
+        part: the pattern of what only such a line has, or a piece of one.
+        done: the pattern of how many steps were asked for, in a log that says that all of them were done.
+    """
+    for line in log.splitlines():
+        assert re.search(row, line) or not re.search(part, line), f"the line of a step is in pieces: {line!r}"
+    often = Counter(steps)
+    others = sorted(often)[1:]
+    every = min(after - before for before, after in pairwise(others))
+    total = re.search(done, log, re.DOTALL)
+    last = int(total[1]) if total else others[-1]
+    missing = sorted({*range(min(often) // every * every + every, last + 1, every)} - {*others})
+    assert not missing, f"of every {every} steps one is logged, but not step {', '.join(map(str, missing))}"
+    odd = [step for step in others[1:] if often[step] != often[others[-1]]]
+    assert not odd, f"step {odd[0]} is logged {often[odd[0]]} times, step {others[-1]} {often[others[-1]]} times"
 
 
 def assert_learns(losses: Sequence[float]) -> None:

@@ -174,7 +174,7 @@ class Replay:
 
     def fails(self, test: Callable[..., None], says: str, **environ: str) -> None:
         self.job(test, **environ)
-        with pytest.raises(AssertionError, match=says):
+        with pytest.raises((AssertionError, ValueError), match=says):
             self.body(test)
         assert not self.metrics
 
