@@ -392,7 +392,7 @@ def what_changed(causes: Causes, all_runs: Sequence[RunValue]) -> list[str]:
         return []  # the sentence has it
     if not causes.same:
         return ["No provenance is recorded, so it is not known what changed at that time."]
-    return [f"Nothing that is recorded changed at that time ({', '.join(causes.same)})."]
+    return [f"Recorded, and the same before and since: {', '.join(causes.same)}"]
 
 
 def _first_night(changed: ProvenanceChange, runs: Sequence[RunValue]) -> str:

@@ -576,7 +576,7 @@ def test_a_change_of_provenance_a_night_after_the_estimated_one_is_found():
 def test_an_unchanged_provenance_is_said_to_be_so():
     past = [dressed(number, one.metrics[METRIC].value, "580.82", 0.83) for number, one in enumerate(nights(30))]
     verdict = verdict_on(dressed(30, 89.0, "580.82", 0.83), past)
-    assert "Nothing that is recorded changed at that time (driver, image, nodes)." in verdict.text
+    assert "Recorded, and the same before and since: driver, image, nodes" in verdict.text
     bare = verdict_on(run(30, 89.0), nights(30))
     assert "No provenance is recorded, so it is not known what changed at that time." in bare.text
 
