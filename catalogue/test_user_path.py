@@ -22,7 +22,7 @@ from __future__ import annotations
 import pytest
 
 from catalogue import tools
-from platforms.results import numbers, one_number
+from platforms.results import numbers, one_number, plain_text
 
 IMPORTS = """
 import importlib.util, os, pathlib, resource, subprocess, sys, time
@@ -73,7 +73,7 @@ echo "empty step: $((($(date +%s%N) - begin) / 1000)) us"
 @pytest.mark.nightly
 @pytest.mark.workload(command=["sh", "-ec", EMPTY], launcher="none")
 def test_empty_job(run, record):
-    if "empty step: " in run.log.read_text():
+    if "empty step: " in plain_text(run.log):
         microseconds = one_number(run.log, r"^empty step: (\d+) us$")
         record(run, metrics={"empty_step": (microseconds / 1e6, "s", "lower")}, empty_job_s=run.status.run_s)
     else:

@@ -16,9 +16,11 @@ from models.gpt_definition import GptSize, sizes
 from platforms.results import field, one_number, plain_text
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
-# alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank.
+# alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank: what
+# the probe itself printed, without a launcher's prefix, and no banner.
 ON_NODES = """
-hosts=$($run hostname)
+hosts=$($run sh -c 'echo "a rank is on <$(hostname)>"')
+hosts=$(echo "$hosts" | grep -o 'a rank is on <[^<> ]*>' || :)
 found=$(echo "$hosts" | sort -u | wc -l)
 [ "$found" -ge "$nodes" ] || {
   echo "MPI's ranks are on $found of $nodes nodes: catalogue/README.md, MPI ranks"; exit 127
@@ -95,7 +97,7 @@ def assert_from_storage(log: Path, fetched: float, read: float) -> None:
 
 def counts(log: Path) -> bool:
     """Whether the kernel counts what a process fetches from the file systems that the log names."""
-    return all(kind in COUNTED for kind in re.findall(r"^file system: (.*)$", log.read_text(), re.MULTILINE))
+    return all(kind in COUNTED for kind in re.findall(r"^file system: (.*)$", plain_text(log), re.MULTILINE))
 
 
 def compressed(file: str) -> str:
@@ -105,7 +107,7 @@ def compressed(file: str) -> str:
 
 def assert_copies(log: Path) -> None:
     """Refuse times in which OpenMPI's copies between processes have failed, as where a container forbids them."""
-    assert "Read -1, expected" not in log.read_text(), (
+    assert "Read -1, expected" not in plain_text(log), (
         "OpenMPI may not copy between processes here, and the time of each failure was measured: write "
         "OMPI_MCA_btl_vader_single_copy_mechanism: none into the `env:` of the platform's file"
     )

@@ -58,6 +58,7 @@ def main(command: Sequence[str]) -> int:
     _tried(watch.begin)
     began = time.monotonic()
     status = _run(command)
+    _tried(lambda: os.write(wire.fd, b"\n"))  # it may have left its last row open, and readers take lines for rows
     _tried(watch.end)
     elapsed_s = time.monotonic() - began
     for part, facts in {

@@ -76,7 +76,7 @@ OSU = 'case $* in *osu_allreduce*-c*) echo "$*" > "$RECORDED/words"; cat "$RECOR
 IOR = """
 for word; do [ "${last:-}" != -o ] || data=$word; last=$word; done
 case "$*" in
-*" hostname") printf 'node-1\\nnode-1\\nnode-2\\nnode-2\\n' ;;
+*hostname*) printf 'a rank is on <%%s>\\n' node-1 node-1 node-2 node-2 ;;
 *mdtest*) echo "$*" > "$RECORDED/words"; cat "$RECORDED/mdtest.txt" ;;
 *) head -c 1M %s > "$data.00000000"; cp "$RECORDED/ior.txt" "${data%%/*}/summary" ;;
 esac
@@ -86,7 +86,7 @@ esac
 DLIO = """
 for word; do case $word in ++workload.output.folder=*) out=${word#*=} ;; esac; done
 case "$*" in
-*" hostname") printf 'node-1\\nnode-1\\n' ;;
+*hostname*) printf 'a rank is on <%s>\\n' node-1 node-1 ;;
 *train=False) mkdir -p "$out" "${out%/*}/data/train"; truncate -s 1715931648 "${out%/*}/data/train/file" ;;
 *train=True) echo "$*" > "$RECORDED/words"; cp "$RECORDED/dlio.txt" "$out/summary.json" ;;
 esac
@@ -101,6 +101,12 @@ VLLM = """
 [ "$1" != serve ] || { echo "$*" > "$RECORDED/words"; touch "$RECORDED/up"; exec sleep 60; }
 for word; do [ "${last:-}" != --result-dir ] || cp "$RECORDED/vllm.txt" "$word/result.json"; last=$word; done
 """
+
+
+def ranks_on(prefix: str, *nodes: str, banner: str = "") -> str:
+    """Shell text by which mpirun answers on which nodes its ranks are, each line behind a prefix with its rank."""
+    lines = "".join(f"{prefix % rank if prefix else ''}a rank is on <{node}>\\n" for rank, node in enumerate(nodes))
+    return f"case $* in *hostname*) printf '{banner}{lines}' ;; esac"
 
 
 class Replay:
@@ -343,8 +349,16 @@ def test_the_ranks_of_a_ping_pong_are_on_two_nodes(netpipe: Replay) -> None:
     netpipe.fields.update(nodes=3)
     done = netpipe.job(test_mpi.test_ping_pong)
     assert (done.returncode, done.stdout) == (127, "MPI's ranks are on 1 of 2 nodes: catalogue/README.md, MPI ranks\n")
-    netpipe.program("mpirun", f'case "$*" in *" hostname") printf "node-1\\nnode-2\\n" ;; esac\n{NETPIPE}')
+    netpipe.program("mpirun", f"{ranks_on('[1,%d]<stdout>:', 'node-1', 'node-2')}\n{NETPIPE}")
     assert netpipe.passes(test_mpi.test_ping_pong).keys() == {"latency", "bandwidth"}
+
+
+@pytest.mark.parametrize("prefix", ["", "%d: ", "[1,%d]<stdout>:", "[%d] ", "[default%d]:"])
+@pytest.mark.parametrize("banner", ["", "node-9\\n", "Welcome to node-2\\n"])
+def test_labels_and_banners_are_no_nodes(netpipe: Replay, prefix: str, banner: str) -> None:
+    netpipe.fields.update(nodes=2)
+    netpipe.program("mpirun", f"{ranks_on(prefix, 'node-1', 'node-1', banner=banner)}\n{NETPIPE}")
+    assert "MPI's ranks are on 1 of 2 nodes" in netpipe.job(test_mpi.test_ping_pong).stdout
 
 
 def test_messages_that_arrive_changed_fail(netpipe: Replay) -> None:

@@ -170,3 +170,36 @@ def test_every_platform_has_exactly_one_environment():
     lists = [ROOT / "environments" / "constraints.txt", *(ROOT / "environments").glob("*/requirements.txt")]
     named = [name for path in lists for name in prepare.platforms_of(path)]
     assert sorted(named) == sorted(path.stem for path in (ROOT / "platforms").glob("*.yaml"))
+
+
+def unguarded(source: str) -> list[int]:
+    """The lines that read a key, or unpack what was found, without a sentence for the case that it is not there."""
+
+    def unpacked(target: ast.expr, value: ast.expr | None) -> bool:
+        if not isinstance(target, ast.Tuple):
+            return False
+        if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+            return any(map(unpacked, target.elts, value.elts))
+        return not (isinstance(value, ast.Call) and ast.unparse(value.func).startswith("tools."))
+
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            key, of = node.slice, node.value
+            if isinstance(key, ast.Constant) and isinstance(key.value, str) and not ast.unparse(of).isupper():
+                lines.append(node.lineno)
+        elif isinstance(node, ast.Assign) and any(unpacked(target, node.value) for target in node.targets):
+            lines.append(node.lineno)
+    return sorted(lines)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "catalogue").glob("*.py")), ids=lambda path: path.name)
+def test_values_of_others_are_read_by_a_helper_that_says_what_is_missing(path):
+    lines = unguarded(path.read_text())
+    assert not lines, f"{path.name}: lines {lines}: use field, one_number or numbers of platforms.results"
+
+
+def test_only_what_may_be_missing_counts_as_unguarded():
+    seen = 'of["key"]\n(one,) = numbers(log, x)\n((a, b),) = found\n(a,), (b,) = numbers(x), numbers(y)\nx, y = of()\n'
+    assert unguarded(seen) == [1, 2, 3, 4, 5]
+    assert unguarded('a, b = 1, 2\nname, size = tools.size_of()\nd["key"] = 3\nUNITS["s"]\nrows[0]\n') == []

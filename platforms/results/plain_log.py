@@ -14,14 +14,14 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from platforms.results.wire import ESCAPES, wire_lines
+from platforms.results.writers import MAY_BE_TAGGED, Writers
 
-# `[1,0]<stdout>:` of `mpirun --tag-output`, `[host-12@1,0][node:34]<stdout>: ` of OpenMPI 5, with or without the time
-# before it. mpirun writes one wherever a piece of output begins, so also in the middle of a row.
-_TIME = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4}"
-_RANK = r"\[[^][\s,]+,\d+\](?:\[[^][\s:]+:\d+\])?|\[\d+\]"
-_TAG = re.compile(rf"((?:(?:{_TIME})?(?:{_RANK})|{_TIME})<std(?:out|err|diag)>):")
 # `0: ` of `srun -l`, `[0] ` of MPICH, `[rank0]:` of torchrun
 _LABELS = tuple(map(re.compile, (r" *(\d{1,6}):(?= |$)", r"\[(\d{1,6})\](?= |$)", r"\[[A-Za-z_]+(\d{1,6})\]:")))
+# srun and its daemon begin their lines where a program has left its own open.
+_OF_SLURM = re.compile(
+    r"(?<!^)(?=(?:srun|slurmstepd): (?:error|warning|fatal|info|job|step|force|terminating)\b)", re.I | re.M
+)
 _DECODER = json.JSONDecoder()
 
 
@@ -39,30 +39,19 @@ def readings(log: str | Path) -> Iterator[str]:
     text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log
     text = ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     rows = text.removesuffix("\n").split("\n") if text else []
-    lines, befores = _without_wire(_by_writer(rows) if "<std" in text else rows)
+    lines = rows
+    if MAY_BE_TAGGED in text:
+        writers = Writers(text)
+        lines = [*(line for row in rows for line in writers.lines(row)), *writers.rest()]
+    lines, befores = _without_wire(lines)
     for every in (False, True):
         yield _joined(_without_labels(lines, befores, every))
     yield _joined(_without_wire(rows)[0])
 
 
 def _joined(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _by_writer(rows: list[str]) -> Iterator[str]:
-    """The lines without tags: pieces that have the same tag are one line, even where another writer stands between."""
-    split = [_TAG.split(row) for row in rows]
-    blank = _blank(piece for _, *tagged in split for piece in tagged[1::2])
-    begun: dict[str, str] = {}  # writer -> its line so far
-    for untagged, *tagged in split:
-        if untagged or not tagged:
-            yield untagged
-        for tag, piece in zip(tagged[::2], tagged[1::2], strict=True):
-            writer = re.sub(_TIME, "", tag)
-            begun[writer] = begun.get(writer, "") + piece.removeprefix(blank)
-        if tagged:
-            yield begun.pop(writer)
-    yield from begun.values()
+    text = "\n".join(lines) + "\n" * bool(lines)
+    return _OF_SLURM.sub("\n", text) if "srun: " in text or "slurmstepd: " in text else text  # not to search for long
 
 
 def _blank(rests: Iterable[str]) -> str:
@@ -92,7 +81,8 @@ def _without_labels(lines: list[str], befores: list[str], every: bool) -> list[s
     for label in _LABELS:
         found = [label.match(line) for line in lines]
         stretches = [[match for match in some if match] for there, some in groupby(found, bool) if there]
-        if stretches and (every or any(map(label.fullmatch, befores)) or any(map(_are_ranks, stretches))):
+        of_suite = sum(label.fullmatch(before) is not None for before in befores)  # one could be a row left open
+        if stretches and (every or 2 * of_suite > len(befores) or any(map(_are_ranks, stretches))):
             blank = _blank(match.string[match.end() :] for match in found if match)
             lines = [
                 line[match.end() :].removeprefix(blank) if match else line
@@ -104,6 +94,10 @@ def _without_labels(lines: list[str], befores: list[str], every: bool) -> list[s
 def _are_ranks(stretch: list[re.Match[str]]) -> bool:
     """Whether the labels of lines that follow each other show that they are those of the ranks that wrote the lines."""
     ranks = [int(match[1]) for match in stretch]
-    kinds = {re.sub(r"[^\s#=:|,]+", "x", match.string[match.end() :]) for match in stretch}
+    rests = [match.string[match.end() :] for match in stretch]
     counts_up = any(ranks) and all(before <= after for before, after in pairwise(ranks))
-    return 0 in ranks and not counts_up and len(kinds) > 1
+    if 0 not in ranks or (counts_up and " " not in rests):  # no program numbers its empty lines
+        return False
+    kinds = (re.sub(r"[^\s#=:|,]+", "x", rest) for rest in rests)
+    first = next(kinds)
+    return any(kind != first for kind in kinds)

@@ -12,20 +12,25 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from platforms.results.writers import MAY_BE_TAGGED, Writers
+
 MARKER = ":::MLLOG "
 NAMESPACE = "hpcml"
 NODE = "hpcml_node"
 NODE_WRITER = "node.py"
 
 _MARKER = MARKER.encode()
+_MAY_BE_TAGGED = MAY_BE_TAGGED.encode()
 _SLICE = 1 << 20  # bytes that are split into lines at once
 _LONGEST = 1 << 16  # bytes that are kept of a line without an end; no wire line has so many
 _KEPT = 1024  # bytes that are kept of any other line, from its end
 _PRINTED = 400  # characters of it that are printed
+_ENDS_OF_PREFIX = (":", "]", "|")  # of a launcher
 _TAIL = 30  # lines that are kept of the end of the log
+# Of a terminal, and other control characters. The class stands first: a search for it alone is fast.
 ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\n\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)  # of a terminal, and other control characters
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f](?:(?<=\x1b)(?:\[[0-?]*[ -/]*[@-~]|\][^\n\x07\x1b]*(?:\x07|\x1b\\)?|.))?"
+)
 
 
 class Event(NamedTuple):
@@ -47,6 +52,7 @@ class WireReader:
         self._handle = handle
         self.seen: dict[int, dict[int, int]] = {}  # rank -> seq -> hash of the line
         self._pending = b""
+        self._writers = Writers()
         self._tail: deque[bytes | str] = deque(maxlen=_TAIL)
         self._count: Counter[str] = Counter()
         self._not_finite = 0  # numbers in the line that is being read
@@ -68,13 +74,14 @@ class WireReader:
             block = self._pending + chunk[start : start + _SLICE]
             lines = block.split(b"\n")
             self._pending = lines.pop()
-            self._read_lines(lines, _MARKER in block)
+            self._read_rows(lines, block)
             if len(self._pending) > _LONGEST:
                 self._shorten_pending()
 
     def close(self) -> None:
         """Call at the end of the log: reads a last line that has no newline."""
-        self._read_lines([self._pending], _MARKER in self._pending)
+        self._read_rows([self._pending], self._pending)
+        self._read_lines([line.encode() for line in self._writers.rest()], may_have_wire=True)
         self._pending = b""
 
     def problems(self) -> list[str]:
@@ -102,6 +109,14 @@ class WireReader:
         more = f" and {len(gaps) - 3} more ranks" if len(gaps) > 3 else ""
         return f"wire lines are missing from the log ({'; '.join(gaps[:3])}{more})"
 
+    def _read_rows(self, rows: list[bytes], block: bytes) -> None:
+        """Read the rows of a block, of which mpirun may have tagged each piece."""
+        tagged = bool(self._writers) or _MAY_BE_TAGGED in block
+        if tagged:
+            texts = [row.decode("utf-8", "replace") for row in rows]
+            rows = [line.encode() for text in texts for line in self._writers.lines(text)]
+        self._read_lines(rows, may_have_wire=tagged or _MARKER in block)
+
     def _read_lines(self, lines: list[bytes], may_have_wire: bool) -> None:
         if not may_have_wire:  # nothing but the last lines is of interest
             last: list[bytes] = []
@@ -122,7 +137,7 @@ class WireReader:
 
     def _shorten_pending(self) -> None:
         """Keep only that part of an endless line which may still become a wire line, or else its end."""
-        keep = self._pending.rfind(_MARKER)
+        keep = max(0, self._pending.rfind(_MARKER) - _KEPT)
         if keep < len(self._pending) - _LONGEST // 2:
             keep = len(self._pending) - _KEPT
         head = self._pending[:keep]
@@ -132,16 +147,19 @@ class WireReader:
 
     def _read_wire_lines(self, text: str) -> str:
         """Read every wire line in a line of the log. Returns what follows the last one; all of it if there is none."""
-        rest = text
+        begin = 0
         self._not_finite = 0
         for start, end, line in wire_lines(text, self._decoder):
+            before = text[begin:start].rstrip()
+            if before and not before.endswith(_ENDS_OF_PREFIX):  # the line of a program that has left it open
+                self._tail.append(before[-_KEPT:])
             if line is None:
                 self._count["torn"] += 1
             else:
                 self._read_wire_line(line, hash(text[start:end]))
             self._not_finite = 0
-            rest = text[end:]
-        return rest
+            begin = end
+        return text[begin:]
 
     def _read_wire_line(self, line: Mapping[str, object], line_hash: int) -> None:
         event = self._event(line)

@@ -52,6 +52,11 @@ def test_facts_stand_around_what_the_command_prints(capfd: pytest.CaptureFixture
     assert max(map(len, log.splitlines())) <= 3500
 
 
+def test_a_row_that_the_command_left_open_ends_before_the_facts(capfd: pytest.CaptureFixture[str]) -> None:
+    node.main(["printf", "rate: 100.0"])
+    assert "\nrate: 100.0\n" in capfd.readouterr().out
+
+
 def test_a_fact_that_cannot_be_read_costs_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

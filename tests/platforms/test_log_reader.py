@@ -218,8 +218,28 @@ def test_a_long_line_reads_the_same_in_one_piece_and_in_many(size: int) -> None:
     whole = LogReader()
     whole.feed(data)
     assert cut.tail == whole.tail
-    assert whole.tail[0].endswith("zEND")
+    assert whole.tail[0].endswith("yyy")
+    assert whole.tail[1].endswith("zEND")
     assert cut.finish(SPEC) == whole.finish(SPEC) == parse(log(good()), SPEC)
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_lines_that_mpirun_has_tagged_in_their_middle_are_whole(blank: str) -> None:
+    tag, other = f"[1,0]<stdout>:{blank}", f"[1,1]<stdout>:{blank}"
+    rows = ["Epoch 1\n", *(f"{line[:90]}{tag}{line[90:]}\n" for line in log(good()).splitlines())]
+    rows[2] = rows[2].replace(tag, f"{other}hello\n{tag}")
+    text = "".join(f"{tag}{row}" for row in rows)
+    run = parse(text, SPEC)
+    assert run.problems == ()
+    assert run == parse(log(good()), SPEC)
+
+
+def test_a_line_that_the_program_has_left_open_ends_where_the_suites_begins() -> None:
+    reader = LogReader()
+    first, rest = log(good()).split("\n", 1)
+    reader.feed(f"0: {first}\ncannot open the file{rest}".encode())
+    assert reader.finish(SPEC).problems == ()
+    assert list(reader.tail) == ["cannot open the file"]
 
 
 # --- lines that are not what they should be ---

@@ -47,6 +47,10 @@ def test_a_row_that_came_in_pieces_is_one_row() -> None:
     assert plain_text(pieces).splitlines() == ["   8   1.25", "  16   2.5", "hello"]
 
 
+def test_ranks_that_print_one_after_the_other_have_labels() -> None:
+    assert plain_text("0: rate: 1\n0: \n1: rate: 2\n1: \n") == "rate: 1\n\nrate: 2\n\n"
+
+
 def test_what_two_writers_put_on_one_line_are_two_lines() -> None:
     log = "slurmstepd: error[1,0]<stdout>:rate: 1[1,1]<stdout>:rate: 2[1,0]<stderr>:warning\n"
     assert sorted(plain_text(log).split("\n")) == ["", "rate: 1", "rate: 2", "slurmstepd: error", "warning"]
@@ -64,11 +68,26 @@ def test_what_two_writers_put_on_one_line_are_two_lines() -> None:
         f"0: {WIRE}\n0: rate: 100.0\n",
         f"rate: 100.0\r\n{WIRE}\r\n",
         f"\x1b[1mrate:\x1b[0m 100.0{WIRE}\n",
+        f"[1,0]<stdout>:rate: 100.0[1,0]<stdout>:{WIRE[:50]}[1,0]<stdout>:{WIRE[50:]}\n",
     ],
 )
 def test_a_line_ends_where_the_suites_begins(log: str) -> None:
     assert numbers(log, r"^rate: (\S+)$") == [100.0]
     assert plain_text(log).strip() == "rate: 100.0"
+
+
+@pytest.mark.parametrize(
+    "of_slurm",
+    [
+        "slurmstepd: error: *** STEP 12.0 ON node-1 CANCELLED AT 2026-01-01T00:00:00 ***",
+        "srun: error: node-1: task 0: Exited with exit code 1",
+        "srun: Step created for job 5",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+    ],
+)
+def test_a_line_ends_where_one_of_slurm_begins(of_slurm: str) -> None:
+    log = f"0: # srun: a program\n0: 12.5{of_slurm}\n"
+    assert plain_text(log) == f"# srun: a program\n12.5\n{of_slurm}\n"
 
 
 def test_the_lines_of_mlperfs_own_logger_stay() -> None:
@@ -79,6 +98,11 @@ def test_the_lines_of_mlperfs_own_logger_stay() -> None:
 def test_a_label_of_the_suites_own_lines_is_one_everywhere() -> None:
     log = f"0: {WIRE}\n0: 0: 12.5\n1: {WIRE}\n1: 0: 13.5\n"
     assert plain_text(log) == "0: 12.5\n0: 13.5\n"
+
+
+def test_a_row_left_open_is_no_label() -> None:
+    log = f"{WIRE}\n0: {WIRE}\nloss 0.5\n{WIRE}\n1: loss 0.25\n"
+    assert plain_text(log) == "loss 0.5\n1: loss 0.25\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""Tells apart what several ranks write into one log, where mpirun tags each piece of it."""
+
+from __future__ import annotations
+
+import re
+
+# `[1,0]<stdout>:` of `mpirun --tag-output`, `[host-12@1,0][node:34]<stdout>: ` of OpenMPI 5, with or without the time
+# before it. It stands at each begin of a line, and wherever a piece begins that was read at once, as each 4 KiB.
+_TIME = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4}"
+_RANK = r"\[[^][\s,]+,\d+\](?:\[[^][\s:]+:\d+\])?|\[\d+\]"
+_TAG = re.compile(rf"((?:(?:{_TIME})?(?:{_RANK})|{_TIME})<std(?:out|err|diag)>):")
+_TIGHT = re.compile(_TAG.pattern + r"[^ \n]")
+_LONGEST = 1 << 20  # characters that are kept of a line without an end
+MAY_BE_TAGGED = "<std"
+
+
+class Writers:
+    """Takes a log's rows, and gives the lines of its writers without their tags: the pieces of one belong together."""
+
+    def __init__(self, log: str = "") -> None:
+        """log: as much of the log as is known, which shows whether a blank ends each tag, as in OpenMPI 5."""
+        self._blank = "" if _TIGHT.search(log) else " "
+        self._begun: dict[str, str] = {}  # tag -> the line so far
+
+    def __bool__(self) -> bool:
+        """Whether a line has begun whose end is to come."""
+        return bool(self._begun)
+
+    def lines(self, row: str) -> list[str]:
+        """The lines that end in this row."""
+        untagged, *tagged = _TAG.split(row)
+        if not tagged:
+            return [row]
+        for tag, piece in zip(tagged[::2], tagged[1::2], strict=True):
+            writer = tag if tag.startswith("[") else re.sub(_TIME, "", tag)
+            if not piece.startswith(self._blank) and piece:
+                self._blank = ""
+            self._begun[writer] = (self._begun.get(writer, "") + piece.removeprefix(self._blank))[-_LONGEST:]
+        ended = self._begun.pop(writer)
+        return [untagged, ended] if untagged else [ended]
+
+    def rest(self) -> list[str]:
+        """The lines that never ended."""
+        rest = list(self._begun.values())
+        self._begun.clear()
+        return rest
