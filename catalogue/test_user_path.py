@@ -41,19 +41,13 @@ for name in ("cold", "warm"):
     fetched = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock - before) * 512
     print(f"{name} import: {seconds:.3f} s, {fetched} bytes fetched from storage", flush=True)
 """
+EACH_NODE = 'exec ${SLURM_JOB_ID:+srun --ntasks-per-node=1} "$0" -c "$1" "$2"'
 
 
 @pytest.mark.acceptance
 @pytest.mark.nightly
 @pytest.mark.workload(
-    command=[
-        "sh",
-        "-c",
-        'exec ${SLURM_JOB_ID:+srun --ntasks-per-node=1} "$0" -c "$1" "$2"',
-        "{python}",
-        IMPORTS,
-        "{nodes}",
-    ],
+    command=["sh", "-c", EACH_NODE, "{python}", IMPORTS, "{nodes}"],
     launcher="none",
 )
 def test_import_torch(run, record):
@@ -62,9 +56,7 @@ def test_import_torch(run, record):
         assert min(fetched) > 10e6, "the first import was not cold: almost nothing was fetched from storage"
     cold, warm = numbers(run.log, r"^cold import: ([\d.]+) s,"), numbers(run.log, r"^warm import: ([\d.]+) s,")
     nodes = max(numbers(run.log, r"^one node of (\d+) imports torch$"))
-    assert len(cold) == len(warm) == nodes, (
-        f"of {nodes:.0f} nodes, {len(cold)} tell a cold import and {len(warm)} a warm"
-    )
+    assert len(cold) == len(warm) == nodes, f"of {nodes:.0f} nodes, {len(cold)} tell a cold import, {len(warm)} a warm"
     record(
         run,
         metrics={"cold_import": (max(cold), "s", "lower"), "warm_import": (max(warm), "s", "lower")},
