@@ -55,7 +55,7 @@ SOURCE = "https://github.com/argonne-lcf/dlio_benchmark: see catalogue/test_dlio
 @pytest.mark.parametrize("workload", ["cosmoflow", "resnet50"])
 @pytest.mark.workload(command=tools.ranks(tools.SCRATCH + DLIO, dlio_benchmark=SOURCE), launcher="none")
 def test_dlio(run, record, workload):
-    of = tools.json_in(run.log, "start", "DLIO 2.0.1 to its commit 8b280cb")
+    of = tools.json_in(run.log, "start", "DLIO of MLPerf Storage 1.0 to its commit 8b280cb")
     samples = of("metric", "train_throughput_mean_samples_per_second", kind=float)
     au = of("metric", "train_au_mean_percentage", kind=float)
     mib_per_s = of("metric", "train_io_mean_MB_per_second", kind=float)  # it has divided by 1024 twice

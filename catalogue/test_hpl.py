@@ -84,7 +84,7 @@ def test_hpl(run, record):
     tools.assert_copies(run.log)
     log = plain_text(run.log)
     summary = re.search(r"^Begin of Summary section\.\n((?:.*=.*\n)+)End of Summary section\.$", log, re.MULTILINE)
-    assert summary, "the log has no whole summary of hpcc (1.5 is read): HPL alone, xhpl, prints none"
+    assert summary, "the log has no whole summary of hpcc (1.4 and 1.5 are read): HPL alone, xhpl, prints none"
     assert set(re.findall(r"^\|\|Ax-b\|\|.*\.\. (\w+)$", log, re.MULTILINE)) == {"PASSED"}, "HPL's residual is wrong"
     assert "Success=1\n" in summary[1], "hpcc says that one of its tests is wrong: see the log for `error` and `FAILED`"
     of = functools.partial(_value, summary[1])

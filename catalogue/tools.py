@@ -141,8 +141,8 @@ def json_in(log: Path, key: str, tool: str, names: str = "") -> Callable[..., An
     try:
         value = json.JSONDecoder().raw_decode(text, begins[0])[0]
     except json.JSONDecodeError as error:
-        line = text.split("\n")[error.lineno - 1]
-        raise ValueError(f"{log}: the JSON object that begins with {key!r} breaks at {line!r}: {error.msg}") from error
+        there = text[max(0, error.pos - 30) : error.pos + 30]
+        raise ValueError(f"{log}: the JSON object that begins with {key!r} breaks at {there!r}: {error.msg}") from error
     return functools.partial(field, _named(value, names), where=log, tool=tool)
 
 
@@ -184,7 +184,7 @@ def assert_each_step(log: str, steps: Sequence[int], row: str, part: str, done: 
     total = re.search(done, log, re.DOTALL)
     last = int(total[1]) if total else others[-1]
     missing = sorted({*range(min(often) // every * every + every, last + 1, every)} - {*others})
-    assert not missing, f"of every {every} steps one is logged, but not step {', '.join(map(str, missing))}"
+    assert not missing, f"of every {every} steps one is logged, but not step {missing[0]}"
     odd = [step for step in others[1:] if often[step] != often[others[-1]]]
     assert not odd, f"step {odd[0]} is logged {often[odd[0]]} times, step {others[-1]} {often[others[-1]]} times"
 

@@ -704,9 +704,12 @@ def test_a_language_model_that_is_not_named_is_a_sentence(vllm: Replay, test: Ca
 
 def test_imports_are_those_of_the_slowest_node(replay: Replay) -> None:
     node = "cold import: %s s, 500000000 bytes fetched from storage\nwarm import: 2.5 s, 0 bytes fetched from storage\n"
-    replay.body(test_user_path.test_import_torch, node % "9.79" + node % "11.0")
+    asked = "one node of 2 imports torch\n"
+    replay.body(test_user_path.test_import_torch, asked + node % "9.79" + asked + node % "11.0")
     assert replay.metrics == {"cold_import": (11.0, "s", "lower"), "warm_import": (2.5, "s", "lower")}
-    from_memory = node.replace("500000000", "0") % "3.0"
+    with pytest.raises(AssertionError, match="of 2 nodes, 1 tell a cold import, 1 a warm"):
+        replay.body(test_user_path.test_import_torch, asked + node % "9.79")
+    from_memory = "one node of 1 imports torch\n" + node.replace("500000000", "0") % "3.0"
     with pytest.raises(AssertionError, match="the first import was not cold"):
         replay.body(test_user_path.test_import_torch, f"file system: xfs\n{from_memory}")
     replay.body(test_user_path.test_import_torch, f"file system: gpfs\n{from_memory}")

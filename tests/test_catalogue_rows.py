@@ -344,7 +344,7 @@ def test_a_node_whose_cache_is_not_known_is_told_what_to_write(stream: Replay, h
 def test_hpl_alone_is_one_sentence(hpcc: Replay) -> None:
     path = hpcc.recorded / "hpcc.txt"
     path.write_text(path.read_text().partition("Begin of Summary")[0])
-    hpcc.fails(test_hpl.test_hpl, r"no whole summary of hpcc \(1.5 is read\): HPL alone, xhpl, prints none")
+    hpcc.fails(test_hpl.test_hpl, r"no whole summary of hpcc \(1.4 and 1.5 are read\): HPL alone, xhpl, prints none")
 
 
 def test_words_of_torchtitan_in_2024_are_tokens(torchtitan: Replay) -> None:
@@ -407,3 +407,20 @@ def test_a_key_that_vllm_lacks_is_one_sentence(replay: Replay, key: str) -> None
     with pytest.raises(ValueError, match=says):
         of_vllm(replay, (f'"{key}"', '"else"'))
     assert not replay.metrics
+
+
+@pytest.mark.parametrize(
+    ("gone", "says"),
+    [("step: 50 ", "of every 10 steps one is logged, but not step 50"), ("step: 100 ", "but not step 100")],
+)
+def test_a_step_that_is_missing_is_named(torchtitan: Replay, gone: str, says: str) -> None:
+    path = torchtitan.recorded / "torchtitan.txt"
+    path.write_text("\n".join(line for line in path.read_text().split("\n") if gone not in line))
+    torchtitan.fails(test_torchtitan.test_torchtitan, says)
+
+
+def test_mdtest_with_colons_is_read(ior: Replay) -> None:
+    """As before 4.0."""
+    path = ior.recorded / "mdtest.txt"
+    path.write_text(re.sub(r"(?m)^(   (?:File|Tree) \w+) ", r"\1 :", path.read_text()))
+    assert ior.passes(test_ior.test_mdtest) == {"create": 2854.081, "remove": 101869.018}

@@ -193,20 +193,10 @@ def unguarded(source: str) -> list[int]:
     return sorted(lines)
 
 
-# As many as are left from before `field` and `one_number` of platforms.results; none may be added.
-UNGUARDED = {
-    **{"test_dlio.py": 5, "test_fio.py": 27, "test_gloo.py": 1, "test_hpl.py": 5, "test_ior.py": 11},
-    **{"test_megatron.py": 13, "test_mpi.py": 2, "test_nccl.py": 1, "test_nvbandwidth.py": 8, "test_osu.py": 2},
-    **{"test_stream.py": 2, "test_user_path.py": 1, "test_vllm.py": 14},
-}
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "catalogue").glob("*.py")), ids=lambda path: path.name)
 def test_values_of_others_are_read_by_a_helper_that_says_what_is_missing(path):
     lines = unguarded(path.read_text())
-    assert len(lines) <= UNGUARDED.get(path.name, 0), (
-        f"{path.name}: lines {lines}: use field, one_number or numbers of platforms.results"
-    )
+    assert not lines, f"{path.name}: lines {lines}: use field, one_number or numbers of platforms.results"
 
 
 def test_only_what_may_be_missing_counts_as_unguarded():
