@@ -1,7 +1,8 @@
 """Storage by fio: a checkpoint that is written, data that are read, and files that are made and removed.
 
 Tool: fio, Debian's package fio or https://github.com/axboe/fio. Tried: 3.33, Debian 12's, on ext4 on the disk of a
-virtual machine with two cores. Not read: fio before 3.2, whose units are others. Not tried: Lustre, GPFS, NFS.
+virtual machine with two cores. Not read: fio before 3.27, which has no engine that removes files. Not tried: Lustre,
+GPFS, NFS.
 
 It writes into the platform's `data_dir:`, or into the folder CATALOGUE_SCRATCH of the `env:` of its file, which each of
 the job's nodes can write; FIO_SIZE there (default 1g) is the size of the checkpoint. The first node alone runs fio.
@@ -48,7 +49,7 @@ echo "fetched from storage: $(awk '/^read_bytes/ {{print $2}}' /proc/$$/io) byte
     launcher="none",
 )
 def test_fio(run, record):
-    of = tools.json_in(run.log, "fio version", "fio 3.2 and newer", names="jobname")
+    of = tools.json_in(run.log, "fio version", "fio 3.27 and newer", names="jobname")
     write_rate, read_rate = of("jobs", "checkpoint", "write", "bw_bytes"), of("jobs", "read", "read", "bw_bytes")
     assert of("global options", "direct") == "1", "fio did not use direct I/O: the page cache is no storage"
     wrote, read = of("jobs", "checkpoint", "write", "io_bytes"), of("jobs", "read", "read", "io_bytes")

@@ -191,5 +191,6 @@ def assert_each_step(log: str, steps: Sequence[int], row: str, part: str, done: 
 
 def assert_learns(losses: Sequence[float]) -> None:
     """Refuse a training whose losses, in the order of its steps, are not finite or do not fall."""
+    assert losses, "no loss is logged: a rank that has none writes -1"
     assert all(map(math.isfinite, losses)), f"a loss is not finite: {losses}"
     assert losses[-1] < losses[0], f"the loss did not fall: {losses[0]} at first, {losses[-1]} at last"
