@@ -60,10 +60,12 @@ class UnfinishedRun:
 
     Attributes:
         killed: the session has not ended, and no other one has taken its jobs over.
+        site: the site's name when the run began; None if no session has written it down.
     """
 
     folder: Path
     killed: bool
+    site: str | None
 
 
 class HistoryEntries:
@@ -73,7 +75,7 @@ class HistoryEntries:
 
     Args:
         folder: of the history, absolute.
-        site: the name of the site.
+        site: the name of the site when the run began.
 
     Attributes:
         is_first: the history had no line when this session began.
@@ -154,19 +156,20 @@ class HistoryEntries:
                 dead = self._dead_sessions(runs / run_id)
                 if dead:
                     killed = any(record.end is None and record.successor is None for record in dead)
-                    found.append(UnfinishedRun(runs / run_id, killed))
+                    site = next(filter(None, (record.plan.get("site_name") for record in dead)), None)
+                    found.append(UnfinishedRun(runs / run_id, killed, site))
         return found
 
     def write_owed(self, runs: Sequence[UnfinishedRun]) -> int:
         """Write the ends of jobs that dead sessions of these runs owe. Returns how many they are."""
-        folders: list[JobFolder] = []
+        folders: list[tuple[JobFolder, str | None]] = []
         for run in runs:
             with contextlib.suppress(BenchError, OSError):
-                folders += _without_mark(run.folder)
+                folders += [(folder, run.site) for folder in _without_mark(run.folder)]
         written = 0
-        for folder in folders:
+        for folder, site in folders:
             with contextlib.suppress(Exception):  # a later session tries again
-                self._write_end(folder)
+                self._write_end(folder, site)
                 written += 1
         return written
 
@@ -181,23 +184,28 @@ class HistoryEntries:
                 dead.append(record)
         return dead
 
-    def _write_end(self, folder: JobFolder) -> Envelope:
+    def _write_end(self, folder: JobFolder, site: str | None = None) -> Envelope:
         content = folder.run_json
         outcome = Outcome(content["outcome"])
         if outcome is Outcome.PASSED:
             outcome = Outcome.PENDING
         if content.get("reason") == NEVER_SUBMITTED:  # the session was ended first: nothing has failed
             outcome = Outcome.SKIPPED
-        envelope = self._envelope(folder, content, outcome, Revision.JOB_ENDED)
+        envelope = self._envelope(folder, content, outcome, Revision.JOB_ENDED, site)
         self._write(envelope, folder, content)
         return envelope
 
     def _envelope(
-        self, folder: JobFolder, content: Mapping[str, Any], outcome: Outcome, revision: Revision
+        self,
+        folder: JobFolder,
+        content: Mapping[str, Any],
+        outcome: Outcome,
+        revision: Revision,
+        site: str | None = None,
     ) -> Envelope:
         envelope = envelope_of(
             content,
-            site=self._site,
+            site=site or self._site,
             run_id=folder.run_id,
             attempt=folder.attempt,
             outcome=outcome,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from harness.options import Options
 from platforms import checkout
 from platforms.checkout import Platforms
 from platforms.config.schema import Site
-from platforms.job import ConfigError
+from platforms.job import ConfigError, RefusedError
+from platforms.rundir import session_history
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,16 @@ def read(config: pytest.Config) -> Inputs:
         from harness import user_check
 
         platforms[check] = user_check.own_platform(platforms[check])
-    return Inputs(resolved, site, platforms)
+    return Inputs(resolved, _named_as_the_run(resolved, site), platforms)
+
+
+def _named_as_the_run(resolved: Options, site: Site) -> Site:
+    """The site with the name that it had when the run began: a run that goes on is not recorded under two names."""
+    name = None
+    if resolved.run_id is not None:
+        with contextlib.suppress(RefusedError):  # whoever goes on with the run says it
+            name = session_history.site_name(resolved.runs / resolved.run_id)
+    return site.model_copy(update={"name": name}) if name else site
 
 
 def _refuse_unknown_layouts(resolved: Options, platforms: Platforms) -> None:
