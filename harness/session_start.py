@@ -59,7 +59,9 @@ class SimultaneousStart(Exception):
     """Another session of the run is starting at this moment, and one of the two must wait."""
 
 
-def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec], history: Path, site_name: str) -> dict[str, object]:
+def session_plan(
+    config: pytest.Config, jobs: Mapping[str, JobSpec], history: Path, site_name: str
+) -> dict[str, object]:
     """What another session needs to go on with this one: its tests, options, site, code and history.
 
     The site's name is that under which the run's lines stand in the history, whatever site.yaml says later.
