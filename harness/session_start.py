@@ -98,7 +98,7 @@ def start(
 
     Raises:
         UsageError: another session of the run lives and has a test of ours, or was quicker to go on with it.
-        RefusedError: the journal cannot be written, or a job of an earlier session lies elsewhere than its platform says.
+        RefusedError: the journal cannot be written; or a job of an earlier session does not lie where its platform says.
     """
     for tries in range(START_TRIES):
         try:
@@ -179,7 +179,7 @@ def _stale(options: Options, rivals: Sequence[SessionRecord], journal: Journal) 
 def _refuse_moved(
     run_folder: Path, records: Sequence[SessionRecord], jobs: Mapping[str, JobSpec], platforms: Mapping[str, Platform]
 ) -> None:
-    """Raise RefusedError where a job of ours that may exist, and has no result yet, lies elsewhere than its file says."""
+    """Raise RefusedError where a job that may exist, and has no result yet, does not lie where its platform says."""
     past: dict[str, dict[str, Place]] = {}
     for record in records:
         for key, state in record.states.items():

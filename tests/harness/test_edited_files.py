@@ -1,7 +1,7 @@
-"""A file of a platform, or site.yaml, that is edited after a session was killed and before another goes on with the run.
+"""A file of a platform, or site.yaml, that is edited after a session was killed and before another goes on with its run.
 
-What says where jobs of the past lie, and how they are asked, is refused until it is put back. Everything else counts for
-new jobs, and a job of the past stays what it was.
+What says where jobs of the past lie, and how they are asked, is refused until it is put back. Everything else counts
+for new jobs, and a job of the past stays what it was.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ OF_THIS_MACHINE = [  # a file of scheduler local may have these, and a test's ow
         "data_dir",
     ),
     *("arguments", "mode", "start_limit", "grace", "python", "setup", "env", "stacks", "benchmarks", "unsupported"),
-    *("max_queued", "retries", "poll_s", "login_shell", "committed", "until", "successor"),
+    *("max_queued", "retries", "poll_s", "login_shell", "until", "successor"),
 ]
 
 
@@ -267,8 +267,9 @@ def test_a_run_keeps_the_name_of_its_site(night: Night) -> None:
     """And so does what a killed session owes to the history, which the next session of another run writes."""
     site = night.path / "site/site.yaml"
     site.write_text("enabled: [cluster]\nname: one\n")
-    night.killed("-m", "cluster", "--run-id=17")
-    (mark,) = night.path.glob("runs/17/test_a*/in_history")
+    marks = "runs/17/test_a*/in_history"
+    night.project.killed(lambda: night.is_under_way() and list(night.path.glob(marks)), "-m", "cluster", "--run-id=17")
+    (mark,) = night.path.glob(marks)
     mark.unlink()
     for file in night.path.glob("site/history/*/*.jsonl"):
         file.unlink()
@@ -324,6 +325,7 @@ def test_another_work_dir_is_refused_until_it_is_put_back(
 def test_runs_that_were_moved_are_read_where_they_lie(night: Night) -> None:
     assert night.project.pytest("-m", "cluster", "--run-id=17", "--wait=0").ret == 75
     night.open_gate()
-    until(lambda: list(night.path.glob("runs/17/test_b-*/exit")), "the job has ended")
+    jobs = [path.parent for path in night.path.glob("runs/17/*/pid")]
+    until(lambda: all((job / "exit").exists() for job in jobs), "all jobs that have begun have ended")
     (night.path / "runs").rename(night.path / "moved")
     night.goes_on("--resume=17", "--runs-dir=moved")
