@@ -98,7 +98,7 @@ def start(
 
     Raises:
         UsageError: another session of the run lives and has a test of ours, or was quicker to go on with it.
-        RefusedError: the journal cannot be written; or a job of an earlier session does not lie where its platform says.
+        RefusedError: the journal cannot be written, or a past job is not where its platform says now.
     """
     for tries in range(START_TRIES):
         try:

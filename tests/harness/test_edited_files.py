@@ -1,4 +1,4 @@
-"""A file of a platform, or site.yaml, that is edited after a session was killed and before another goes on with its run.
+"""A file of a platform, or site.yaml, that is edited after a session was killed and before another goes on.
 
 What says where jobs of the past lie, and how they are asked, is refused until it is put back. Everything else counts
 for new jobs, and a job of the past stays what it was.
@@ -274,6 +274,7 @@ def test_a_run_keeps_the_name_of_its_site(night: Night) -> None:
     for file in night.path.glob("site/history/*/*.jsonl"):
         file.unlink()
     site.write_text("enabled: [cluster]\nname: two\n")
+    night.open_gate()
     night.project.write("test_other.py", (night.path / "test_a.py").read_text())
     night.project.pytest("test_other.py", "-m", "cluster", "--run-id=18").assert_outcomes(passed=1)
     assert recorded(night) == [("17", "one"), ("18", "two")]
