@@ -17,7 +17,6 @@ from platforms import checkout
 from platforms.checkout import Platforms
 from platforms.config.schema import Site
 from platforms.job import ConfigError, RefusedError
-from platforms.rundir import session_history
 
 
 @dataclass(frozen=True)
@@ -97,10 +96,13 @@ def read(config: pytest.Config) -> Inputs:
 
 def _named_as_the_run(resolved: Options, site: Site) -> Site:
     """The site with the name that it had when the run began: a run that goes on is not recorded under two names."""
+    if resolved.run_id is None:
+        return site
+    from platforms.rundir import session_history  # only a run with a name may have begun before
+
     name = None
-    if resolved.run_id is not None:
-        with contextlib.suppress(RefusedError):  # whoever goes on with the run says it
-            name = session_history.site_name(resolved.runs / resolved.run_id)
+    with contextlib.suppress(RefusedError):  # whoever goes on with the run says it
+        name = session_history.site_name(resolved.runs / resolved.run_id)
     return site.model_copy(update={"name": name}) if name else site
 
 

@@ -275,7 +275,7 @@ def test_a_run_keeps_the_name_of_its_site(night: Night) -> None:
         file.unlink()
     site.write_text("enabled: [cluster]\nname: two\n")
     night.open_gate()
-    night.project.write("test_other.py", (night.path / "test_a.py").read_text())
+    night.project.job_test(name="test_other.py")
     night.project.pytest("test_other.py", "-m", "cluster", "--run-id=18").assert_outcomes(passed=1)
     assert recorded(night) == [("17", "one"), ("18", "two")]
     night.goes_on("--resume=17")
