@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +61,10 @@ class UnfinishedRun:
 
     Attributes:
         killed: the session has not ended, and no other one has taken its jobs over.
-        site: the site's name when the run began; None if no session has written it down.
     """
 
     folder: Path
     killed: bool
-    site: str | None
 
 
 class HistoryEntries:
@@ -75,7 +74,7 @@ class HistoryEntries:
 
     Args:
         folder: of the history, absolute.
-        site: the name of the site when the run began.
+        site: the name of the site, for runs whose sessions have written none down. Each run keeps its first one.
 
     Attributes:
         is_first: the history had no line when this session began.
@@ -85,7 +84,7 @@ class HistoryEntries:
     def __init__(self, folder: Path, site: str) -> None:
         self.folder = folder
         self.error: Exception | None = None
-        self._site = site
+        self._site_of = cache(lambda run_folder: session_history.site_name(run_folder) or site)
         self.is_first = is_empty(folder)
         self._writer = HistoryWriter(folder)
         self._envelopes: dict[Path, tuple[_Stamp, Envelope]] = {}  # of recorded jobs, by their folders
@@ -156,20 +155,19 @@ class HistoryEntries:
                 dead = self._dead_sessions(runs / run_id)
                 if dead:
                     killed = any(record.end is None and record.successor is None for record in dead)
-                    site = next(filter(None, (record.plan.get("site_name") for record in dead)), None)
-                    found.append(UnfinishedRun(runs / run_id, killed, site))
+                    found.append(UnfinishedRun(runs / run_id, killed))
         return found
 
     def write_owed(self, runs: Sequence[UnfinishedRun]) -> int:
         """Write the ends of jobs that dead sessions of these runs owe. Returns how many they are."""
-        folders: list[tuple[JobFolder, str | None]] = []
+        folders: list[JobFolder] = []
         for run in runs:
             with contextlib.suppress(BenchError, OSError):
-                folders += [(folder, run.site) for folder in _without_mark(run.folder)]
+                folders += _without_mark(run.folder)
         written = 0
-        for folder, site in folders:
+        for folder in folders:
             with contextlib.suppress(Exception):  # a later session tries again
-                self._write_end(folder, site)
+                self._write_end(folder)
                 written += 1
         return written
 
@@ -184,28 +182,23 @@ class HistoryEntries:
                 dead.append(record)
         return dead
 
-    def _write_end(self, folder: JobFolder, site: str | None = None) -> Envelope:
+    def _write_end(self, folder: JobFolder) -> Envelope:
         content = folder.run_json
         outcome = Outcome(content["outcome"])
         if outcome is Outcome.PASSED:
             outcome = Outcome.PENDING
         if content.get("reason") == NEVER_SUBMITTED:  # the session was ended first: nothing has failed
             outcome = Outcome.SKIPPED
-        envelope = self._envelope(folder, content, outcome, Revision.JOB_ENDED, site)
+        envelope = self._envelope(folder, content, outcome, Revision.JOB_ENDED)
         self._write(envelope, folder, content)
         return envelope
 
     def _envelope(
-        self,
-        folder: JobFolder,
-        content: Mapping[str, Any],
-        outcome: Outcome,
-        revision: Revision,
-        site: str | None = None,
+        self, folder: JobFolder, content: Mapping[str, Any], outcome: Outcome, revision: Revision
     ) -> Envelope:
         envelope = envelope_of(
             content,
-            site=site or self._site,
+            site=self._site_of(folder.path.parent),
             run_id=folder.run_id,
             attempt=folder.attempt,
             outcome=outcome,

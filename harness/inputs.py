@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from harness.options import Options
 from platforms import checkout
 from platforms.checkout import Platforms
 from platforms.config.schema import Site
-from platforms.job import ConfigError, RefusedError
+from platforms.job import ConfigError
 
 
 @dataclass(frozen=True)
@@ -91,19 +90,7 @@ def read(config: pytest.Config) -> Inputs:
         from harness import user_check
 
         platforms[check] = user_check.own_platform(platforms[check])
-    return Inputs(resolved, _named_as_the_run(resolved, site), platforms)
-
-
-def _named_as_the_run(resolved: Options, site: Site) -> Site:
-    """The site with the name that it had when the run began: a run that goes on is not recorded under two names."""
-    if resolved.run_id is None:
-        return site
-    from platforms.rundir import session_history  # only a run with a name may have begun before
-
-    name = None
-    with contextlib.suppress(RefusedError):  # whoever goes on with the run says it
-        name = session_history.site_name(resolved.runs / resolved.run_id)
-    return site.model_copy(update={"name": name}) if name else site
+    return Inputs(resolved, site, platforms)
 
 
 def _refuse_unknown_layouts(resolved: Options, platforms: Platforms) -> None:

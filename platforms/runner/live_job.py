@@ -19,7 +19,7 @@ from platforms.results.log_reader import LogReader, Progress
 from platforms.rundir import job_folder
 from platforms.rundir.session_history import FIRST, Attempt
 from platforms.runner.deadlines import AWAY_S, Deadlines
-from platforms.schedulers import Scheduler, backend_of, log_file
+from platforms.schedulers import Scheduler, log_file, past_jobs
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -300,7 +300,7 @@ def journal_entry(job: Job) -> dict[str, object]:
         "name": job.spec.name,
         "platform": job.spec.platform,
         "job_id": job.job_id,
-        "place": backend_of(job.platform).place(job.platform, job.job_id),
+        "place": past_jobs.place(job.platform, job.job_id),
         "state": job.status.state,
         "reason": job.status.reason,
     }

@@ -312,17 +312,6 @@ class Backend:
         """
         return None if platform.container is None else ("container", platform.container.image)
 
-    def place(self, platform: Platform, job_id: str | None) -> dict[str, object]:
-        """The keys of the file that say where a job lies and how it is asked, with their values.
-
-        The record of a job keeps them, so that a later session does not look for it elsewhere (past_jobs.py).
-
-        Args:
-            job_id: None while the job has none; it may say some of this itself.
-        """
-        keys = ("scheduler", "transport", "host", "ssh_config", "work_dir")
-        return {key: getattr(platform, key) for key in keys}
-
     def is_present(self, platform: Platform) -> bool:
         """Whether the platform may be used without being enabled, since this machine has it."""
         return False

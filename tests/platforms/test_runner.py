@@ -478,7 +478,7 @@ def then(*steps: tuple[float, Status]) -> Callable[[float], Status]:
 
 QUEUED, RUNNING = Status(State.QUEUED, "Priority"), Status(State.RUNNING, nodes=("node7",))
 ENDED = Status(State.SUCCEEDED, exit_code=0)
-REMOTE = Platform(name="far", source=Path("far.yaml"), scheduler="slurm", max_running=8, poll_s=10)
+REMOTE = Platform(name="far", source=Path("far.yaml"), scheduler="scripted", max_running=8, poll_s=10)
 
 
 @pytest.fixture
@@ -1077,7 +1077,7 @@ def test_a_refused_submission_stops_no_other_job(runner: Runner, far: Scripted) 
 
 def test_an_unknown_scheduler_is_the_error_of_its_job(runs: Path) -> None:
     runner = Runner(runs, "r1")
-    job = runner.add(spec("a", platform="far"), REMOTE.model_copy(update={"scheduler": "scripted"}))
+    job = runner.add(spec("a", platform="far"), REMOTE)
 
     assert job.done
     assert "there is no 'scripted'" in str(job.error)

@@ -50,15 +50,6 @@ class KubernetesBackend(Backend):
     def image_key(self, platform: Platform) -> tuple[str, str] | None:
         return "kubernetes", platform.kubernetes.image or "the manifest's own"
 
-    def place(self, platform: Platform, job_id: str | None) -> dict[str, object]:
-        """A job's id names its context and its namespace, and its manifest the kubeconfig."""
-        keys = platform.kubernetes
-        place: dict[str, object] = {"scheduler": platform.scheduler}
-        if job_id is None:
-            place |= {f"kubernetes.{key}": getattr(keys, key) for key in ("kubeconfig", "context", "namespace")}
-            place["kubernetes.contexts"] = list(keys.contexts)
-        return place
-
     def is_present(self, platform: Platform) -> bool:
         """Whether the kubeconfig has one of the contexts that the platform looks for: a cluster on this machine."""
         if not platform.kubernetes.contexts:
