@@ -200,6 +200,25 @@ def test_only_where_jobs_of_the_past_lie_must_stay_in_a_file(
     past_jobs.refuse_moved(load(tmp_path, written(key, then)), {"job": place})
 
 
+@pytest.mark.usefixtures("away")
+def test_a_value_of_the_site_is_told_as_the_file_writes_it(tmp_path: Path) -> None:
+    def at(work: str) -> Platform:
+        (tmp_path / "mine.yaml").write_text(SLURM.replace("/work/me", "${site.work}"))
+        folder = [tmp_path]
+        site = Site(values={"work": work})
+        return schema.load_platforms(folder, site, schedulers=FILE_KEYS, environ={}, root=tmp_path)["mine"]
+
+    with pytest.raises(
+        RefusedError, match=r":4: work_dir: is /b now, and was /a \(the file says `\${site.work}`: give"
+    ):
+        past_jobs.refuse_moved(at("/b"), {"job": past_jobs.place(at("/a"), "17")})
+
+
+def test_an_id_at_kubernetes_and_an_older_record_say_enough(tmp_path: Path) -> None:
+    then, now = (load(tmp_path, written("kubernetes.namespace", name)) for name in "ab")
+    past_jobs.refuse_moved(now, {"job": past_jobs.place(then, "kind:a/job.batch/job"), "older": {}})
+
+
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 OF_THIS_MACHINE = [  # a file of scheduler local may have these, and a test's own command is no benchmark
@@ -286,6 +305,22 @@ def recorded(night: Night) -> list[tuple[str, str]]:
     """The run and the site of each line of the history."""
     runs = [run.key for run in reader.read(night.path / "site/history")]
     return sorted((key.run_id, key.site) for key in runs)
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_history_and_a_platform_must_be_enabled(night: Night) -> None:
+    assert night.project.pytest("-m", "cluster", "--run-id=17", "--wait=0").ret == 75
+    site = night.path / "site/site.yaml"
+    text = site.read_text()
+    site.write_text("enabled: []\n")
+    result = night.project.pytest("--resume")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*cluster is not enabled*"])
+    (night.path / "site/other").mkdir()
+    site.write_text(f"{text}history: other\n")
+    night.goes_on()
+    assert len(recorded(night)) == 3
+    assert not list(night.path.glob("site/other/*"))
 
 
 @pytest.mark.slow
