@@ -42,7 +42,7 @@ def refuse_moved(platform: Platform, past: Mapping[str, Place]) -> None:
     now = place(platform, None)
     for name, then in past.items():
         changed = [key for key in then if then[key] != now.get(key)]
-        if changed and not (then["scheduler"] == platform.scheduler and _is_found(platform, name)):
+        if changed and not (then.get("scheduler") == platform.scheduler and _is_found(platform, name)):
             document = yaml_lines.read(platform.source)
             said = "; ".join(_said(document, key, then[key], now.get(key)) for key in changed)
             raise RefusedError(
