@@ -28,7 +28,7 @@ class RecordedJob:
         submitted: None while the record has no id of the job.
         ended: how it ended, once a session has written that down.
         last_state: what its session wrote down last, for people.
-        place: where it lies and how it is asked, as `Backend.place` of its platform said.
+        place: where it lies and how it is asked, as `past_jobs.place` said then.
         unsure: it has no id, and may exist all the same.
     """
 
