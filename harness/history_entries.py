@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ class HistoryEntries:
 
     Args:
         folder: of the history, absolute.
-        site: the name of the site.
+        site: the name of the site, for runs whose sessions have written none down. Each run keeps its first one.
 
     Attributes:
         is_first: the history had no line when this session began.
@@ -83,7 +84,7 @@ class HistoryEntries:
     def __init__(self, folder: Path, site: str) -> None:
         self.folder = folder
         self.error: Exception | None = None
-        self._site = site
+        self._site_of = cache(lambda run_folder: session_history.site_name(run_folder) or site)
         self.is_first = is_empty(folder)
         self._writer = HistoryWriter(folder)
         self._envelopes: dict[Path, tuple[_Stamp, Envelope]] = {}  # of recorded jobs, by their folders
@@ -197,7 +198,7 @@ class HistoryEntries:
     ) -> Envelope:
         envelope = envelope_of(
             content,
-            site=self._site,
+            site=self._site_of(folder.path.parent),
             run_id=folder.run_id,
             attempt=folder.attempt,
             outcome=outcome,

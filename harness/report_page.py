@@ -85,7 +85,7 @@ def _written(path: Path, inputs: Inputs, history: Path, typed: str) -> str:
     problems: list[str] = []
     envelopes = [run for run in reader.read(history, None, problems) if run.key.site == site.name]
     if not envelopes:
-        raise RefusedError(f"{history} has no run of the site {site.name} yet")
+        raise RefusedError("; ".join(problems) or f"{history} has no run of the site {site.name} yet")
     report = build(
         envelopes,
         store.of_site(inputs.options.site, site, history),

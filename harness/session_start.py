@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +22,10 @@ from platforms.rundir import job_folder, job_json, session_history, session_live
 from platforms.rundir.session_history import Attempt, SessionRecord
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
+from platforms.schedulers.past_jobs import Place, refuse_moved
+
+if TYPE_CHECKING:
+    from platforms.config.schema import Platform
 
 TESTS_PER_LINE = 3
 START_TRIES = 5
@@ -54,12 +59,18 @@ class SimultaneousStart(Exception):
     """Another session of the run is starting at this moment, and one of the two must wait."""
 
 
-def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec], history: Path) -> dict[str, object]:
-    """What another session needs to go on with this one: its tests, options, site, code and history."""
+def session_plan(
+    config: pytest.Config, jobs: Mapping[str, JobSpec], history: Path, site_name: str
+) -> dict[str, object]:
+    """What another session needs to go on with this one: its tests, options, site, code and history.
+
+    The site's name is that under which the run's lines stand in the history, whatever site.yaml says later.
+    """
     options = {option.name: value for option in KEPT if (value := config.getoption(option.name))}
     archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
     plan: dict[str, object] = {"tests": list(jobs), "options": options, "code": sorted(archives)}
     plan["history"] = str(history)
+    plan["site_name"] = site_name
     gate = config.getoption("gate")
     if gate:
         plan["gate"] = gate
@@ -74,6 +85,7 @@ def start(
     run_id: str,
     plan: Mapping[str, object],
     jobs: Mapping[str, JobSpec],
+    platforms: Mapping[str, Platform],
     beat_s: float,
     report: Callable[[str], None],
 ) -> StartedSession:
@@ -86,11 +98,11 @@ def start(
 
     Raises:
         UsageError: another session of the run lives and has a test of ours, or was quicker to go on with it.
-        RefusedError: the journal cannot be written.
+        RefusedError: the journal cannot be written, or a past job is not where its platform says now.
     """
     for tries in range(START_TRIES):
         try:
-            return _start(options, run_id, plan, jobs, beat_s, report)
+            return _start(options, run_id, plan, jobs, platforms, beat_s, report)
         except SimultaneousStart as error:
             other = str(error)
             # The pauses grow: where disks are slow, the other session takes long to start, too.
@@ -103,6 +115,7 @@ def _start(
     run_id: str,
     plan: Mapping[str, object],
     jobs: Mapping[str, JobSpec],
+    platforms: Mapping[str, Platform],
     beat_s: float,
     report: Callable[[str], None],
 ) -> StartedSession:
@@ -117,7 +130,9 @@ def _start(
         rivals = [record for record in others if record.open and not jobs.keys().isdisjoint(record.tests)]
         _refuse_living(run_id, rivals, journal, report)
         stale = _stale(options, rivals, journal)
-        _take_over([record for record in rivals if record not in stale], journal, run_id, taken)
+        taken_over = [record for record in rivals if record not in stale]
+        _refuse_moved(run_folder, taken_over, jobs, platforms)
+        _take_over(taken_over, journal, run_id, taken)
         # Read again: now our own record includes the attempts of the sessions that we took over.
         own = next(record for record in session_history.read_sessions(run_folder) if record.name == journal.name)
     except BaseException:
@@ -159,6 +174,22 @@ def _stale(options: Options, rivals: Sequence[SessionRecord], journal: Journal) 
         return []
     now_s = journal.touch()
     return [record for record in rivals if now_s - record.beat_at_s > STALE_S]
+
+
+def _refuse_moved(
+    run_folder: Path, records: Sequence[SessionRecord], jobs: Mapping[str, JobSpec], platforms: Mapping[str, Platform]
+) -> None:
+    """Raise RefusedError where a job that may exist, and has no result yet, does not lie where its platform says."""
+    past: dict[str, dict[str, Place]] = {}
+    for record in records:
+        for key, state in record.states.items():
+            attempt = record.attempts[key]
+            folder = job_folder.attempt_folder(run_folder.parent, run_folder.name, key, attempt.number)
+            may_exist = state.get("job_id") or attempt.asked_s is not None
+            if state["test"] in jobs and may_exist and not (folder / "run.json").exists():
+                past.setdefault(state["platform"], {})[state["name"]] = state.get("place", {})
+    for platform, places in past.items():
+        refuse_moved(platforms[platform], places)
 
 
 def _take_over(records: Sequence[SessionRecord], journal: Journal, run_id: str, taken: list[SessionRecord]) -> None:

@@ -70,10 +70,10 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         job_checks.refuse_untrainable(inputs, specs, items)
     job_checks.refuse_unknown_committed(config.stash[FILES], inputs, jobs)
 
-    plan = session_start.session_plan(config, jobs, entries.folder)
+    plan = session_start.session_plan(config, jobs, entries.folder, inputs.site.name)
     beat_s = max(inputs.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
-        started = session_start.start(options, run_id, plan, jobs, beat_s, console.line)
+        started = session_start.start(options, run_id, plan, jobs, inputs.platforms, beat_s, console.line)
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
     runner = Runner(

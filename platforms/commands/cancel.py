@@ -122,7 +122,7 @@ def _cancel_on(
     """Cancel the jobs of one platform as a session cancels its own. Returns whether all were seen to be gone."""
     try:
         platform = schedulers.platform(name)
-        scheduler = schedulers.scheduler(name)
+        scheduler = schedulers.scheduler(name, records)
         jobs = {_job_of(record, platform): record for record in records if not record.unsure}
         worker = InlinePool().worker(name)
         queue = PlatformQueue(platform, lambda _: scheduler, worker, None, lambda spec: True, time.monotonic, time.time)

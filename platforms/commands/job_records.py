@@ -15,6 +15,7 @@ from platforms.config.schema import Platform
 from platforms.job import BenchError, RefusedError, State, Status, Submitted
 from platforms.rundir import job_folder, job_json, session_history
 from platforms.rundir.session_history import Attempt, SessionRecord
+from platforms.schedulers.past_jobs import Place, refuse_moved
 
 JOBS_PER_MESSAGE = 8
 
@@ -27,6 +28,7 @@ class RecordedJob:
         submitted: None while the record has no id of the job.
         ended: how it ended, once a session has written that down.
         last_state: what its session wrote down last, for people.
+        place: where it lies and how it is asked, as `past_jobs.place` said then.
         unsure: it has no id, and may exist all the same.
     """
 
@@ -40,6 +42,7 @@ class RecordedJob:
     submitted: Submitted | None
     ended: Status | None
     last_state: str
+    place: Place
     unsure: bool = False
 
     @property
@@ -89,6 +92,7 @@ def _recorded_job(run_id: str, session: SessionRecord, key: str, folder: Path) -
         submitted=submitted,
         ended=_ended(folder),
         last_state=last_state,
+        place=entry.get("place", {}),
         unsure=submitted is None and (attempt.asked_s is not None or entry["state"] != State.QUEUED),
     )
 
@@ -146,8 +150,12 @@ class SchedulerPool:
         """Raises BenchError."""
         return checkout.find(name, self._platforms)
 
-    def scheduler(self, name: str) -> schedulers.Scheduler:
-        """Raises BenchError."""
+    def scheduler(self, name: str, jobs: Sequence[RecordedJob]) -> schedulers.Scheduler:
+        """The scheduler of these jobs, which are all of one platform.
+
+        Raises BenchError, also where the platform's file says otherwise than when they began where they lie.
+        """
+        refuse_moved(self.platform(name), {job.name: job.place for job in jobs if job.ended is None})
         if name not in self._connected:
             self._connected[name] = schedulers.connect(self.platform(name), only_looks=self._only_looks)
         return self._connected[name]
@@ -165,7 +173,7 @@ class SchedulerPool:
                 continue
             statuses: Mapping[str, Status] = {}
             try:
-                statuses = self.scheduler(name).status(list(submitted.values()))
+                statuses = self.scheduler(name, list(submitted)).status(list(submitted.values()))
             except BenchError as error:
                 silent[name] = str(error)
             if statuses and all(status.away for status in statuses.values()):

@@ -117,7 +117,7 @@ class _PrintedLog:
                 if job.submitted is None:
                     where = f"{self._typed.resume(job.run)} finds it" if job.unsure else "it was not submitted"
                     raise RefusedError(f"{job.name}: {job.last_state}; its id is not known: {where}")
-                scheduler = self._schedulers.scheduler(job.platform)
+                scheduler = self._schedulers.scheduler(job.platform, [job])
                 if scheduler.log_in_folder:
                     stack.enter_context(sole_writer(job))
             except locks.Taken:

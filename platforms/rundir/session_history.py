@@ -276,6 +276,15 @@ def _merge(successor: SessionRecord, record: SessionRecord) -> SessionRecord:
     return replace(successor, options={**record.options, **successor.options}, attempts=attempts, states=states)
 
 
+def site_name(run_folder: Path) -> str | None:
+    """The site's name when a run began, which all its lines in the history have.
+
+    None for a new run, and one of older sessions. Raises RefusedError.
+    """
+    names = (record.plan.get("site_name") for record in read_sessions(run_folder))
+    return next(filter(None, names), None)
+
+
 # --- all runs --------------------------------------------------------------------------------------------------------
 
 

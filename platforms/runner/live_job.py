@@ -19,7 +19,7 @@ from platforms.results.log_reader import LogReader, Progress
 from platforms.rundir import job_folder
 from platforms.rundir.session_history import FIRST, Attempt
 from platforms.runner.deadlines import AWAY_S, Deadlines
-from platforms.schedulers import Scheduler, log_file
+from platforms.schedulers import Scheduler, log_file, past_jobs
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -86,10 +86,17 @@ class Job:
     state_since: float = field(default=0.0, repr=False)
     submit_failing_since: float | None = field(default=None, repr=False)
     deadlines: Deadlines = field(init=False, repr=False)
+    retry_spec: JobSpec = field(init=False, repr=False)  # what its next attempt is made of
     ended_at: float | None = field(default=None, repr=False)  # it has ended, and its log could not be read yet
 
     def __post_init__(self) -> None:
+        self.retry_spec = self.spec
         self.deadlines = Deadlines(self.spec, self.clock)
+
+    def ask_otherwise(self, spec: JobSpec) -> None:
+        """Note what an earlier session asked of it. A job that follows it is asked what it would have been."""
+        self.spec = spec
+        self.deadlines = Deadlines(spec, self.clock)
 
     @property
     def job_id(self) -> str | None:
@@ -293,6 +300,7 @@ def journal_entry(job: Job) -> dict[str, object]:
         "name": job.spec.name,
         "platform": job.spec.platform,
         "job_id": job.job_id,
+        "place": past_jobs.place(job.platform, job.job_id),
         "state": job.status.state,
         "reason": job.status.reason,
     }

@@ -150,6 +150,8 @@ def _advice(spec: JobSpec, status: Status, log_lines: Sequence[str]) -> str | No
             return COMMAND_ADVICE
     if status.state in (State.COMPILE_FAILED, State.DEVICE_OUT_OF_MEMORY) and spec.benchmark is None:
         return None
+    if status.state is State.TIME_LIMIT and status.run_s is not None and status.run_s < spec.time_limit_s - 1:
+        return "ask who has lowered its time limit since it was submitted: `time_limit:` in {source} is longer"
     if status.state is State.DEVICE_OUT_OF_MEMORY and DEVICE_UNITS[spec.layout.unit].spreads:
         return OR_SPREAD
     return ADVICE.get(status.state)

@@ -139,8 +139,15 @@ class PlatformQueue:
         job.text = text  # last: from now on it can be submitted
 
     def _find_again(self, job: Job, submitted: Mapping[str, Any]) -> None:
-        """Follow the job that an earlier session submitted, as its submitted.json says."""
+        """Follow the job that an earlier session submitted, as its submitted.json says.
+
+        The platform's file may have been edited since: what this job was asked counts, and only its retry follows the
+        file.
+        """
         asked_s = float(submitted["submitted_s"])
+        if submitted.get("asked"):
+            spec = job.spec
+            job.ask_otherwise(job_json.spec_from_submitted(spec.name, spec.test, spec.platform, submitted))
         job.asked_s = asked_s
         job.submission = Submitted(str(submitted["job_id"]), job.spec.name, asked_s, job.folder)
         job.deadlines.submitted_at = self._clock() - max(0.0, self._wall() - asked_s)

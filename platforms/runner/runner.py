@@ -294,7 +294,7 @@ class Runner:
         while queue.finalizer.retries:
             failed, attempt = queue.finalizer.retries[0]
             folder = job_folder.attempt_folder(self.runs, self.run_id, failed.spec.key, attempt.number)
-            spec = spec_of_attempt(failed.spec, self.run_id, attempt, failed.attempt)
+            spec = spec_of_attempt(failed.retry_spec, self.run_id, attempt, failed.attempt)
             status = Status(State.QUEUED, messages.retried(attempt))
             failed.successor = self._queue_job(spec, failed.platform, folder, attempt, status)
             queue.finalizer.retries.popleft()  # only now: an interrupt loses no retry

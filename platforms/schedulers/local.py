@@ -112,13 +112,14 @@ class LocalScheduler(Scheduler):
         statuses = {}
         for job in jobs:
             try:
-                statuses[job.job_id] = status_of(job.job_id, supervisor_client.inspect_job(job.job_id))
+                folder = _folder(job)
+                statuses[job.job_id] = status_of(folder, supervisor_client.inspect_job(folder))
             except Exception as error:  # of this job alone
                 statuses[job.job_id] = unseen(error)
         return statuses
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
-        path = Path(job.job_id, "log")
+        path = Path(_folder(job), "log")
         try:
             with path.open("rb") as file:
                 file.seek(offset - len(known))
@@ -131,15 +132,17 @@ class LocalScheduler(Scheduler):
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """Send SIGTERM to the supervisors, which end their jobs; end the jobs of a supervisor that fails to."""
-        return supervisor_client.cancel([job.job_id for job in jobs])
+        ids = {_folder(job): job.job_id for job in jobs}
+        return {ids[folder]: why for folder, why in supervisor_client.cancel(list(ids)).items()}
 
     def clean(self, job: Submitted) -> None:
         """Remove an empty work folder: nothing else of a job outlives its supervisor."""
         with contextlib.suppress(OSError):  # one with files stays: the per-step times are evidence
-            Path(job.job_id, "work").rmdir()
+            Path(_folder(job), "work").rmdir()
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        return commands_for(job.job_id, supervisor_client.inspect_job(job.job_id))
+        folder = _folder(job)
+        return commands_for(folder, supervisor_client.inspect_job(folder))
 
     def _launch(self, job_id: str, variables: Mapping[str, str]) -> None:
         """Start a supervisor, with these variables beside our own."""
@@ -167,6 +170,12 @@ class LocalScheduler(Scheduler):
                 raise AwayError(f"its supervisor was ended by signal {-done.returncode} while it was started")
             why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise refused(job_id, why, Path(job_id))
+
+
+def _folder(job: Submitted) -> str:
+    """Where a job's files lie: its id says where they were made, and a person may have moved the runs since."""
+    moved = not Path(job.job_id, "pid").exists() and (job.folder / "pid").exists()
+    return str(job.folder) if moved else job.job_id
 
 
 # --- shared with ssh.py, whose supervisor is the same -----------------------------------------------------------------

@@ -47,7 +47,10 @@ class OpenedSite:
 
     def why_empty(self) -> str:
         """Why `read` finds no run at all, and what to do."""
-        others = sorted({run.key.site for run in reader.read(self.history)} - {self.settings.name})
+        problems: list[str] = []
+        others = sorted({run.key.site for run in reader.read(self.history, None, problems)} - {self.settings.name})
+        if problems:
+            return f"no run of the site {self.settings.name} can be read: {'; '.join(problems)}"
         if not others:
             why = "" if self.history.is_dir() else ", since there is no such folder"
             return (

@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
             carried = run_folders.push(runs, folder / run_folders.FOLDER, bound_platforms(site), time.time())
 
     if not options.runs and not any(site.history.glob("*/*.jsonl")):
-        raise RefusedError(f"{site.history}: the history is empty, so there is nothing to push ({site.why_empty()})")
+        raise RefusedError(f"there is nothing to push: {site.why_empty()}")
     if branch.change(write, MESSAGE):
         print(printable(f"pushed to {branch}: {_said(brought, carried)}"))
     else:

@@ -342,7 +342,7 @@ class Site:
             runs=self.runs, resume=resume, run_id="r1", again=lambda run: "", typed_places=""
         )
         plan = {"tests": list(jobs), "options": {}, "code": [], "history": ""}
-        started = session_start.start(options, "r1", plan, jobs, 5.0, self.said.append)
+        started = session_start.start(options, "r1", plan, jobs, {FAR.name: FAR}, 5.0, self.said.append)
         clock = self.machine.clock
         runner = Runner(
             self.runs,

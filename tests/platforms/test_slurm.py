@@ -16,7 +16,19 @@ import pytest
 from platforms.config import sbatch_options
 from platforms.config.keys import ContainerKeys
 from platforms.config.schema import Platform, load_platforms
-from platforms.job import AwayError, ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
+from platforms.job import (
+    AwayError,
+    ConfigError,
+    JobSpec,
+    Layout,
+    MachineError,
+    Outcome,
+    RefusedError,
+    Run,
+    State,
+    Submitted,
+)
+from platforms.runner import messages
 from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.slurm import environment, error_messages, judge, policy, queries, render, submission
 from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, PolledJob
@@ -114,11 +126,11 @@ def test_a_pending_job_without_a_forecast_has_no_expected_start(text: str) -> No
 
 def test_sacct_output_becomes_rows_of_job_and_steps() -> None:
     text = (
-        "57|CANCELLED by 999|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|0\n"
-        "57.batch|CANCELLED|batch|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1|0\n"
-        "57.0|FAILED|sh|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|3:0|cn1|0\n"
-        "58|DEADLINE|b|2026-11-20T22:00:00|2026-11-20T22:00:09|2026-11-20T22:00:09|1:0|None assigned|0\n"
-        "59|RUNNING|c|2026-11-20T22:00:00|2026-11-20T22:00:09|Unknown|0:0|cn1|0\n"
+        "57|CANCELLED by 999|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|0|5\n"
+        "57.batch|CANCELLED|batch|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1|0|5\n"
+        "57.0|FAILED|sh|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|3:0|cn1|0|5\n"
+        "58|DEADLINE|b|2026-11-20T22:00:00|2026-11-20T22:00:09|2026-11-20T22:00:09|1:0|None assigned|0|5\n"
+        "59|RUNNING|c|2026-11-20T22:00:00|2026-11-20T22:00:09|Unknown|0:0|cn1|0|5\n"
     )
     rows = sacct_rows(text)
     assert [row.id for row in rows["57"]] == ["57", "57.batch", "57.0"]
@@ -132,7 +144,7 @@ def test_sacct_output_becomes_rows_of_job_and_steps() -> None:
     ("text", "joules"), [("812345", 812345.0), ("0", None), ("", None), (str(2**64 - 2), None), ("812.34K", None)]
 )
 def test_no_energy_is_not_measured(text: str, joules: float | None) -> None:
-    line = f"57|COMPLETED|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|{text}\n"
+    line = f"57|COMPLETED|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|{text}|\n"
     assert sacct_rows(line)["57"][0].energy_j == joules
 
 
@@ -923,6 +935,46 @@ def test_a_trial_that_the_controller_does_not_answer_is_no_refusal(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(AwayError, match=words):
         SlurmScheduler(cluster()).check(ALONE, "#!/bin/sh\n")
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_clock_that_is_behind_the_controllers_is_why_a_time_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    now_s = 1795935809 - 7200 * behind
+    refuses = "echo 'sbatch: error: Requested time limit is invalid (missing or exceeds some limit)' >&2; exit 1"
+    config = "echo 'Configuration data as of 2026-11-29T07:03:29'; yes"
+    programs(tmp_path / "bin", sbatch=refuses, squeue="exit 0", scontrol=config, date=f"echo {now_s}")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path)))
+    spec = replace(ALONE, start_limit_s=3600.0)
+    with pytest.raises(MachineError) as refused:
+        scheduler.submit(spec, scheduler.render(spec), tmp_path)
+    (objection,) = scheduler.check(spec, scheduler.render(spec))
+    for said in (str(refused.value), objection):
+        assert ("this machine is 7200 s behind" in said and "`start_limit:`" in said) == behind
+    later = replace(spec, start_limit_s=8000.0)  # the deadline is ahead of the controller's clock: this is not why
+    assert not submission.clock_hint(scheduler._transport, later, str(refused.value))
+
+
+def test_a_time_limit_that_was_lowered_is_told_as_slurm_has_it() -> None:
+    seen = PolledJob(accounting_rows=(replace(account("TIMEOUT")[0], limit_s=60.0),), unchanged_s=999, job_id="57")
+    status = replace(judge.judge(seen), started_s=100.0, ended_s=172.0)
+    assert (status.state, status.reason) == (State.TIME_LIMIT, "Slurm says TIMEOUT (its limit was 60 s)")
+    text = messages.job_failed(replace(ALONE, time_limit_s=300.0), Run(status=status), source=Path("cluster.yaml"))
+    assert "who has lowered its time limit" in text
+    assert "more time" not in text
+
+
+def test_a_slurm_without_the_folder_of_its_jobs_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may know their ends. Their logs are elsewhere, or on a file system that is away."""
+    programs(tmp_path / "bin", squeue="echo '7|COMPLETED|a|||cn1||None'")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path / "away")))
+    with pytest.raises(AwayError, match=r"away/jobs is not there: .*`work_dir:`"):
+        scheduler.status([Submitted("7", "a", 0.0)])
 
 
 def test_a_claim_whose_owner_was_killed_at_once_grows_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

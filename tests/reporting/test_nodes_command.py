@@ -185,6 +185,16 @@ def test_what_cannot_be_shown_is_refused(site: Path, capsys: Capture, words: lis
     assert message in capsys.readouterr().err
 
 
+def test_a_history_that_cannot_be_read_is_not_called_empty(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "history/2026-11/20261129T065952Z-df5f343d.jsonl"
+    file.mkdir(parents=True)  # whoever runs this may read all files
+    for command in (["nodes", "eidf_a100"], ["table"], ["trend"]):
+        assert main([*command, f"--site={tmp_path}"]) == 2
+        said = capsys.readouterr().err
+        assert f"{file}: this file of the history cannot be read: Is a directory" in said
+        assert "empty" not in said
+
+
 def test_an_empty_history_says_so(tmp_path: Path, capsys: Capture) -> None:
     assert nodes(tmp_path) == 2
     assert "the history is empty" in capsys.readouterr().err

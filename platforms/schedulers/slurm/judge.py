@@ -344,9 +344,12 @@ def _slurms_word(ended: _Ended) -> _End | None:
     cause = last_row.reason
     if not cause and ended.job.queue_row is not None:
         cause = ended.job.queue_row.reason
-    if not cause or cause == last_row.state:
-        return _End(state, f"Slurm says {last_row.state}")
-    return _End(state, f"Slurm says {last_row.state}: {cause}")
+    said = f"Slurm says {last_row.state}"
+    if cause and cause != last_row.state:
+        said += f": {cause}"
+    if state is State.TIME_LIMIT and last_row.limit_s is not None:
+        said += f" (its limit was {last_row.limit_s:g} s)"
+    return _End(state, said)
 
 
 def _last_words(ended: _Ended) -> _End | None:

@@ -47,7 +47,7 @@ echo "asked $?"
 _POLL_SCRIPT = """\
 {preamble}squeue --noheader --states=all --jobs={ids} --format={format}
 echo "squeue $?"
-cd {jobs} || exit 0
+cd {jobs} || {{ echo "no folder"; exit 0; }}
 for name in {names}; do
     exit= started=
     [ -d "$name/started" ] && started=yes
@@ -155,7 +155,7 @@ def poll(transport: Transport, jobs: Sequence[Submitted], folder: str) -> PollRe
     """Ask squeue once for all jobs, and read what lies in their folders below `folder`.
 
     Raises:
-        AwayError: squeue could not be run.
+        AwayError: squeue could not be run, or `folder` is not there, so that no job's end can be known.
     """
     names = [job.name for job in jobs]
     logs = [f"{name}/log" for name in names]
@@ -180,7 +180,10 @@ def poll(transport: Transport, jobs: Sequence[Submitted], folder: str) -> PollRe
     elif exit_code != "0" and _UNKNOWN_JOB not in errors:
         away = errors or f"squeue ended with exit code {exit_code}"
 
-    exit_files, started, log_bytes = _parse_folders(output[answered.end() :])
+    folders = output[answered.end() :]
+    if folders == "no folder\n" and not away:
+        raise AwayError(f"{transport.where}: {folder} is not there: is the file system of `work_dir:` mounted?")
+    exit_files, started, log_bytes = _parse_folders(folders)
     return PollResult(squeue_rows(output[: answered.start()]), exit_files, started, log_bytes, away)
 
 

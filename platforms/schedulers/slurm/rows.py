@@ -15,7 +15,7 @@ from platforms.schedulers.slurm.states import STATES
 SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%n|%r"
 SINFO_FORMAT = "%N|%P|%T|%f|%G|%H|%u|%E"
 VET_STEP = "hpc-ml-bench-vet"  # the step that compares a job's nodes; however it ends, the job goes on
-SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList,ConsumedEnergyRaw"
+SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList,ConsumedEnergyRaw,TimelimitRaw"
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class JobRow:
 
     Times are Unix seconds. `state` is its first word, as in STATES; `asked_nodes` are those that it must have, in
     Slurm's form; `expected_s` is when Slurm's backfill scheduler expects a pending job to start; `energy_j` is what its
-    nodes took, as far as the cluster's plugin counts it.
+    nodes took, as far as the cluster's plugin counts it; `limit_s` is its time limit, which others may have changed.
     """
 
     id: str
@@ -40,6 +40,7 @@ class JobRow:
     ended_s: float | None = None
     expected_s: float | None = None
     energy_j: float | None = None
+    limit_s: float | None = None
 
     @property
     def live(self) -> bool:
@@ -129,9 +130,9 @@ def sacct_rows(output: str) -> dict[str, list[JobRow]]:
     rows: dict[str, list[JobRow]] = {}
     for line in output.splitlines():
         fields = line.split("|")
-        if len(fields) != 9:
+        if len(fields) != 10:
             continue
-        row_id, state_text, name, submitted, started, ended, exit_text, nodes, joules = fields
+        row_id, state_text, name, submitted, started, ended, exit_text, nodes, joules, minutes = fields
         state, _, cancelled_by = state_text.partition(" ")  # CANCELLED by 1000
         exit_code, signal = _exit_code_and_signal(exit_text)
         had_nodes = nodes not in ("", "None assigned")
@@ -148,6 +149,7 @@ def sacct_rows(output: str) -> dict[str, list[JobRow]]:
             ended_s=unix_time(ended),
             # where nothing counts it is 0, empty, or, by some versions, 2^64 - 2
             energy_j=float(joules) if joules.isdecimal() and 0 < int(joules) < 2**63 else None,
+            limit_s=60.0 * int(minutes) if minutes.isdecimal() else None,
         )
         job_id = row_id.partition(".")[0]
         rows.setdefault(job_id, []).append(row)
