@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError, Status, unseen
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
-from platforms.schedulers.kubernetes.job_record import JobRecord
-from platforms.schedulers.kubernetes.objects import labels
-from platforms.schedulers.kubernetes.objects.fields import uid
+from platforms.schedulers.kubernetes.job_record import JobRecord, job_of
+from platforms.schedulers.kubernetes.objects.fields import mapping, uid
 from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
+from platforms.schedulers.kubernetes.status.kinds import suspended
 
 MOST_AGE_S = 60.0  # how old the last LIST of our objects may be while the watch is well
 EXPLANATION_AGE_S = 5.0  # how old a LIST may be that explains a state
@@ -40,6 +41,7 @@ class SnapshotReader:
         self._clock = clock
         self._explanations: dict[str, tuple[float, Sequence[Object]]] = {}  # by resource: when it was listed, and what
         self._listed_now: set[str] = set()  # the resources of these that this poll has listed
+        self._surely_gone: set[str] = set()  # uids of pods that have vanished, and have not only lost our labels
         self._retry_s: dict[str, float] = {}  # by resource that could not be listed: when to try again
         self.unseen: dict[str, Status] = {}  # by job id: why the last look could not show the job
 
@@ -52,9 +54,10 @@ class SnapshotReader:
         Raises AwayError and LoginNeeded, and RefusedError when pods may not be listed.
         """
         view = self._view(jobs, 0.0 if fresh else MOST_AGE_S)
-        pods = _pods_by_job(view.objects)
-        gone_pods = _pods_by_job(view.gone)
         seen = [job for job in jobs if job.submitted.job_id not in self.unseen]
+        view = self._with_unlabelled(seen, view, 0.0 if fresh else EXPLANATION_AGE_S)
+        pods = _pods_by_job(view.objects, seen)
+        gone_pods = _pods_by_job(view.gone, seen)
         events: Sequence[Object] = ()
         workloads: Mapping[str, Object] | None = None
         if explain:
@@ -104,6 +107,35 @@ class SnapshotReader:
                 )
         return view
 
+    def _with_unlabelled(self, jobs: Sequence[JobRecord], view: NamespaceObjects, max_age_s: float) -> NamespaceObjects:
+        """Add what a webhook or a person has taken our labels from, which to the informer does not exist, or is deleted.
+
+        While a job lacks its root, or its pods although it may have some, all objects of that kind are listed, once for
+        all jobs.
+        """
+        by_name = {job.name: job for job in jobs}
+        with_pods = {job_of(tree, by_name) for (kind, _name), tree in view.objects.items() if kind == "Pod"}
+        vanished = any(kind == "Pod" and uid(tree) not in self._surely_gone for (kind, _), tree in view.gone.items())
+        lacking: dict[tuple[str, str], None] = {}
+        for job in jobs:
+            root = view.objects.get((job.root["kind"], job.name))
+            if root is None or not job.is_root(root):
+                lacking[_kind(job)] = None
+            if vanished or (mapping(root, "status") and job.name not in with_pods and not suspended(root or {})):
+                lacking[PODS.api_version, PODS.kind] = None
+        objects, gone = dict(view.objects), dict(view.gone)
+        for api_version, kind in lacking:
+            resource = self._client.resource(api_version, kind)
+            listed = self._list_explanation(resource.plural, partial(self._client.resource, api_version, kind), max_age_s)
+            for tree in listed or ():
+                key = (kind, str(tree["metadata"]["name"]))
+                if job_of(tree, by_name):
+                    objects.setdefault(key, tree)
+                    gone.pop(key, None)
+            if kind == "Pod" and listed is not None:
+                self._surely_gone |= {uid(tree) for tree in gone.values()}
+        return NamespaceObjects(objects, gone, view.histories, view.deleted)
+
     def _list_kind(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
         try:
             return self._informer.snapshot([self._client.resource(*kind)], runs, max_age_s=max_age_s)
@@ -122,6 +154,8 @@ class SnapshotReader:
     ) -> Observation:
         key = (job.root["kind"], job.name)
         root = view.objects.get(key)
+        if root is not None and not job.is_root(root):
+            root = None
         gone_root = view.gone.get(key) if root is None else None
         running_pods = pods
         if job.root["kind"] == "Pod":  # it is its own root, and has no other pods
@@ -197,13 +231,13 @@ def _kind(job: JobRecord) -> tuple[str, str]:
     return str(job.root["apiVersion"]), str(job.root["kind"])
 
 
-def _pods_by_job(objects: Mapping[tuple[str, str], Object]) -> dict[str, list[Object]]:
-    """The pods among some objects, by the job that their label names."""
+def _pods_by_job(objects: Mapping[tuple[str, str], Object], jobs: Sequence[JobRecord]) -> dict[str, list[Object]]:
+    """The pods among some objects, by the names of their jobs."""
+    by_name = {job.name: job for job in jobs}
     pods: dict[str, list[Object]] = {}
     for (kind, _name), tree in objects.items():
         if kind == "Pod":
-            job = (tree["metadata"].get("labels") or {}).get(labels.JOB, "")
-            pods.setdefault(job, []).append(tree)
+            pods.setdefault(job_of(tree, by_name), []).append(tree)
     return pods
 
 
