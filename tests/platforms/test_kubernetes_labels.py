@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,17 +29,25 @@ def kube(tmp_path: Path) -> Iterator[Kube]:
         yield kube
 
 
+@pytest.fixture
+def gate() -> Iterator[Path]:
+    """Jobs end when somebody makes this file. It is not in /tmp, of which a pod has one of its own."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    yield folder / "gate"
+    shutil.rmtree(folder)
+
+
 class Following:
     """One job, and the session that follows it, whose clock may be moved on."""
 
-    def __init__(self, kube: Kube, folder: Path, kind: str) -> None:
+    def __init__(self, kube: Kube, folder: Path, gate: Path, kind: str) -> None:
         cluster = {"kubeconfig": str(kube.kubeconfig), "image": "i:1", "cpu": "50m", "memory": "64Mi", "kind": kind}
         known = {"name": "k", "source": folder / "k.yaml", "scheduler": "kubernetes", "device": "cpu"}
         self.platform = Platform.model_validate(known | {"layouts": {"default": ("1x1",)}, "kubernetes": cluster})
         self.kube, self.folder, self.plural = kube, folder / "job", f"{kind}s"
         kube.images["i:1"] = {}
-        self.gate = folder / "gate"
-        command = f"echo begun; until [ -e {self.gate} ]; do sleep 0.05; done; echo done"
+        self.gate = gate
+        command = f"trap 'exit 1' TERM; echo begun; until [ -e {self.gate} ]; do sleep 0.05; done; echo done"
         layout = Layout(1, 1, "cpu")
         self.spec = JobSpec(
             "it-1x1cpu-kabcdefg", "test_it.py::test_it[k]", "k", layout, ("sh", "-c", command), run="rabcdefg"
@@ -103,13 +113,12 @@ WEBHOOKS = {
 }
 
 
-@pytest.mark.parametrize("what", WEBHOOKS)
-@pytest.mark.parametrize("kind", ["job", "pod"])
+@pytest.mark.parametrize(("kind", "what"), [*(("job", what) for what in WEBHOOKS), ("pod", "all")])
 def test_a_job_whose_labels_a_webhook_changes_is_followed_to_its_end(
-    kube: Kube, tmp_path: Path, kind: str, what: str
+    kube: Kube, tmp_path: Path, gate: Path, kind: str, what: str
 ) -> None:
     webhook(kube, *WEBHOOKS[what])
-    job = Following(kube, tmp_path, kind)
+    job = Following(kube, tmp_path, gate, kind)
     job.submit()
     job.until(State.RUNNING)
     until(lambda: job.look() and b"begun" in job.log(), "its log is read")
@@ -119,9 +128,11 @@ def test_a_job_whose_labels_a_webhook_changes_is_followed_to_its_end(
 
 
 @pytest.mark.parametrize("plural", ["jobs", "pods"])
-def test_a_job_whose_labels_a_person_removes_is_followed_to_its_end(kube: Kube, tmp_path: Path, plural: str) -> None:
+def test_a_job_whose_labels_a_person_removes_is_followed_to_its_end(
+    kube: Kube, tmp_path: Path, gate: Path, plural: str
+) -> None:
     """To a watch by labels that looks as if it were deleted."""
-    job = Following(kube, tmp_path, "job")
+    job = Following(kube, tmp_path, gate, "job")
     job.submit()
     job.until(State.RUNNING)
     for obj in kube.store.list(plural, "default")[0]:
@@ -138,20 +149,21 @@ def test_a_job_whose_labels_a_person_removes_is_followed_to_its_end(kube: Kube, 
     job.until(State.SUCCEEDED)
 
 
-@pytest.mark.parametrize("what", ["all", "all of its pods"])
-@pytest.mark.parametrize("kind", ["job", "pod"])
-def test_a_cancel_waits_for_pods_that_have_lost_their_labels(kube: Kube, tmp_path: Path, kind: str, what: str) -> None:
+@pytest.mark.parametrize(("kind", "what"), [("job", "all"), ("pod", "all")])
+def test_a_cancel_waits_for_pods_that_have_lost_their_labels(
+    kube: Kube, tmp_path: Path, gate: Path, kind: str, what: str
+) -> None:
     webhook(kube, *WEBHOOKS[what])
-    job = Following(kube, tmp_path, kind)
+    job = Following(kube, tmp_path, gate, kind)
     job.submit()
     job.until(State.RUNNING)
     assert job.scheduler.cancel([job.job]) == {}
     assert kube.store.list("pods", "default")[0] == []
 
 
-def test_an_object_that_has_taken_our_name_is_not_ours(kube: Kube, tmp_path: Path) -> None:
+def test_an_object_that_has_taken_our_name_is_not_ours(kube: Kube, tmp_path: Path, gate: Path) -> None:
     """Somebody has deleted the job and created it again from its manifest: another uid, and no job of this session."""
-    job = Following(kube, tmp_path, "job")
+    job = Following(kube, tmp_path, gate, "job")
     job.submit()
     job.until(State.RUNNING)
     (ours,) = kube.store.list("jobs", "default")[0]
@@ -164,9 +176,11 @@ def test_an_object_that_has_taken_our_name_is_not_ours(kube: Kube, tmp_path: Pat
     assert [each["metadata"]["uid"] for each in kube.store.list("jobs", "default")[0]] == [theirs]
 
 
-def test_an_answer_that_was_lost_makes_no_second_job_of_one_without_labels(kube: Kube, tmp_path: Path) -> None:
+def test_an_answer_that_was_lost_makes_no_second_job_of_one_without_labels(
+    kube: Kube, tmp_path: Path, gate: Path
+) -> None:
     webhook(kube, *WEBHOOKS["all of the job"])
-    job = Following(kube, tmp_path, "job")
+    job = Following(kube, tmp_path, gate, "job")
     first = job.submit()
     (job.folder / "created.json").unlink()
     job.new_session()
@@ -175,9 +189,9 @@ def test_an_answer_that_was_lost_makes_no_second_job_of_one_without_labels(kube:
 
 
 @pytest.mark.parametrize("what", ["who manages it", "all of the job"])
-def test_prune_finds_a_job_that_has_lost_its_labels(kube: Kube, tmp_path: Path, what: str) -> None:
+def test_prune_finds_a_job_that_has_lost_its_labels(kube: Kube, tmp_path: Path, gate: Path, what: str) -> None:
     webhook(kube, *WEBHOOKS[what])
-    job = Following(kube, tmp_path, "job")
+    job = Following(kube, tmp_path, gate, "job")
     job.submit()
     job.until(State.RUNNING)
     name = f"job.batch/{job.spec.name}"

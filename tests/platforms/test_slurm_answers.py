@@ -222,14 +222,14 @@ def test_jobs_that_others_rename_and_move_are_followed_to_their_ends(
     assert scheduler.cancel([cancelled]) == {}
     (tmp_path / "gate").touch()
     ended(scheduler, *jobs)
-    statuses = {job: status for job, status in zip(jobs, scheduler.status(jobs).values(), strict=True)}
-    assert [(each.state, each.exit_code) for each in statuses.values()] == [
+    statuses = scheduler.status(jobs)
+    assert [(statuses[job.job_id].state, statuses[job.job_id].exit_code) for job in jobs] == [
         (State.EXITED, 3),
         (State.SIGNALLED, 137),
         (State.CANCELLED, None),
         (State.SUCCEEDED, 0),
     ]
-    assert statuses[waits].nodes[0].startswith("v100n")
+    assert statuses[waits.job_id].nodes[0].startswith("v100n")
 
 
 # --- what nobody knows -----------------------------------------------------------------------------------------------

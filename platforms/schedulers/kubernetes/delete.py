@@ -54,10 +54,11 @@ def delete_job(client: Client, job: JobRecord) -> None:
     Raises AwayError, RefusedError.
     """
     root = (job.root["apiVersion"], job.root["kind"], job.name)
-    for version, kind, name in (root, *job.unowned):
+    for address in (root, *job.unowned):
+        version, kind, name = address
         resource = client.resource(version, kind)
         try:
-            client.delete(resource, name, uid=(job.uid or None) if name == job.name and kind == root[1] else None)
+            client.delete(resource, name, uid=(job.uid or None) if address == root else None)
         except ApiError as error:
             raise RefusedError(f"{client.where}: {resource.kubectl}/{name} is not deleted: {error.message}") from None
 

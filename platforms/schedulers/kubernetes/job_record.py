@@ -113,27 +113,25 @@ class JobRecord:
         except (OSError, ValueError):
             return {}
 
-    def is_root(self, obj: Mapping[str, Any]) -> bool:
-        """Whether an object is the job's root: by its uid, since names are taken again and labels change."""
-        if obj["metadata"]["name"] != self.name or obj.get("kind") not in (None, self.root["kind"]):
-            return False
-        return self.uid in ("", fields.uid(obj))
+    def owns(self, obj: Mapping[str, Any]) -> bool:
+        """Whether an object is the job's root or one of its pods, whatever its labels say by now.
 
-    def made(self, pod: Mapping[str, Any]) -> bool:
-        """Whether a pod's owner is the root, or what the root's controller has made and named after it."""
-        owners = fields.items(pod, "metadata", "ownerReferences")
-        return any(
-            self.uid == fields.text(owner, "uid") or fields.text(owner, "name").startswith(f"{self.name}-")
-            for owner in owners
-        )
+        The uid of the root decides. A pod may also belong to what the root's controller has made and named after it.
+        """
+        owners = fields.items(obj, "metadata", "ownerReferences")
+        for kind, metadata in ((obj.get("kind"), obj["metadata"]), *((owner.get("kind"), owner) for owner in owners)):
+            if (kind, metadata.get("name")) == (self.root["kind"], self.name):
+                return self.uid in ("", metadata.get("uid"))
+        if any(fields.text(owner, "name").startswith(f"{self.name}-") for owner in owners):
+            return True
+        return fields.text(obj, "metadata", "labels", labels.JOB) == self.name
 
 
 def job_of(obj: Mapping[str, Any], jobs: Mapping[str, JobRecord]) -> str:
-    """Return which of some jobs, by name, a root or a pod belongs to; "" if it is none of theirs."""
-    name = fields.text(obj, "metadata", "labels", labels.JOB)
-    if name in jobs:
-        return name
-    return next((name for name, job in jobs.items() if job.is_root(obj) or job.made(obj)), "")
+    """Return which of some jobs, by name, owns a root or a pod; "" if none does."""
+    labelled = jobs.get(fields.text(obj, "metadata", "labels", labels.JOB))
+    candidates = jobs.values() if labelled is None else (labelled,)
+    return next((job.name for job in candidates if job.owns(obj)), "")
 
 
 def read(submitted: Submitted, clock: Callable[[], float] = time.monotonic) -> JobRecord:

@@ -108,10 +108,10 @@ class SnapshotReader:
         return view
 
     def _with_unlabelled(self, jobs: Sequence[JobRecord], view: NamespaceObjects, max_age_s: float) -> NamespaceObjects:
-        """Add what a webhook or a person has taken our labels from, which to the informer does not exist, or is deleted.
+        """Add what a webhook or a person has taken our labels from: to the informer it does not exist, or is deleted.
 
-        While a job lacks its root, or its pods although it may have some, all objects of that kind are listed, once for
-        all jobs.
+        All objects of a kind are listed, once for all jobs, while a job lacks its root, or its pods though it may have
+        some, and when a pod has vanished.
         """
         by_name = {job.name: job for job in jobs}
         with_pods = {job_of(tree, by_name) for (kind, _name), tree in view.objects.items() if kind == "Pod"}
@@ -119,18 +119,20 @@ class SnapshotReader:
         lacking: dict[tuple[str, str], None] = {}
         for job in jobs:
             root = view.objects.get((job.root["kind"], job.name))
-            if root is None or not job.is_root(root):
+            if root is None or not job.owns(root):
                 lacking[_kind(job)] = None
-            if vanished or (mapping(root, "status") and job.name not in with_pods and not suspended(root or {})):
+            may_have_pods = root is None or (mapping(root, "status") and not suspended(root))
+            if vanished or (job.name not in with_pods and may_have_pods):
                 lacking[PODS.api_version, PODS.kind] = None
         objects, gone = dict(view.objects), dict(view.gone)
         for api_version, kind in lacking:
-            resource = self._client.resource(api_version, kind)
-            listed = self._list_explanation(resource.plural, partial(self._client.resource, api_version, kind), max_age_s)
+            resource = partial(self._client.resource, api_version, kind)
+            age_s = 0.0 if kind == "Pod" and vanished else max_age_s
+            listed = self._list_explanation(resource().plural, resource, age_s)
             for tree in listed or ():
                 key = (kind, str(tree["metadata"]["name"]))
                 if job_of(tree, by_name):
-                    objects.setdefault(key, tree)
+                    objects.setdefault(key, dict(tree))
                     gone.pop(key, None)
             if kind == "Pod" and listed is not None:
                 self._surely_gone |= {uid(tree) for tree in gone.values()}
@@ -154,7 +156,7 @@ class SnapshotReader:
     ) -> Observation:
         key = (job.root["kind"], job.name)
         root = view.objects.get(key)
-        if root is not None and not job.is_root(root):
+        if root is not None and not job.owns(root):
             root = None
         gone_root = view.gone.get(key) if root is None else None
         running_pods = pods
