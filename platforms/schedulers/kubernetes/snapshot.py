@@ -7,7 +7,7 @@ a person reads the explanation, and once for all jobs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.job_record import JobRecord, job_of
-from platforms.schedulers.kubernetes.objects.fields import mapping, uid
+from platforms.schedulers.kubernetes.objects.fields import uid
 from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
@@ -56,8 +56,9 @@ class SnapshotReader:
         view = self._view(jobs, 0.0 if fresh else MOST_AGE_S)
         seen = [job for job in jobs if job.submitted.job_id not in self.unseen]
         view = self._with_unlabelled(seen, view, 0.0 if fresh else EXPLANATION_AGE_S)
-        pods = _pods_by_job(view.objects, seen)
-        gone_pods = _pods_by_job(view.gone, seen)
+        by_name = {job.name: job for job in seen}
+        pods = _pods_by_job(view.objects, by_name)
+        gone_pods = _pods_by_job(view.gone, by_name)
         events: Sequence[Object] = ()
         workloads: Mapping[str, Object] | None = None
         if explain:
@@ -110,32 +111,26 @@ class SnapshotReader:
     def _with_unlabelled(self, jobs: Sequence[JobRecord], view: NamespaceObjects, max_age_s: float) -> NamespaceObjects:
         """Add what a webhook or a person has taken our labels from: to the informer it does not exist, or is deleted.
 
-        All objects of a kind are listed, once for all jobs, while a job lacks its root, or its pods though it may have
-        some, and when a pod has vanished.
+        All objects of the jobs' kinds are listed, once for all jobs, when a pod has vanished, and while a job lacks its
+        root, or pods that it may have.
         """
         by_name = {job.name: job for job in jobs}
-        with_pods = {job_of(tree, by_name) for (kind, _name), tree in view.objects.items() if kind == "Pod"}
+        with_pods = _pods_by_job(view.objects, by_name)
         vanished = any(kind == "Pod" and uid(tree) not in self._surely_gone for (kind, _), tree in view.gone.items())
-        lacking: dict[tuple[str, str], None] = {}
-        for job in jobs:
-            root = view.objects.get((job.root["kind"], job.name))
-            if root is None or not job.owns(root):
-                lacking[_kind(job)] = None
-            may_have_pods = root is None or (mapping(root, "status") and not suspended(root))
-            if vanished or (job.name not in with_pods and may_have_pods):
-                lacking[PODS.api_version, PODS.kind] = None
+        if not vanished and not any(_lacks_something(job, view, with_pods) for job in jobs):
+            return view
         objects, gone = dict(view.objects), dict(view.gone)
-        for api_version, kind in lacking:
+        for api_version, kind in dict.fromkeys([*map(_kind, jobs), (PODS.api_version, PODS.kind)]):
             resource = partial(self._client.resource, api_version, kind)
-            age_s = 0.0 if kind == "Pod" and vanished else max_age_s
-            listed = self._list_explanation(resource().plural, resource, age_s)
-            for tree in listed or ():
+            listed = self._list_explanation(resource().plural, resource, 0.0 if vanished else max_age_s)
+            if listed is None:
+                return view
+            for tree in listed:
                 key = (kind, str(tree["metadata"]["name"]))
                 if job_of(tree, by_name):
                     objects.setdefault(key, dict(tree))
                     gone.pop(key, None)
-            if kind == "Pod" and listed is not None:
-                self._surely_gone |= {uid(tree) for tree in gone.values()}
+        self._surely_gone |= {uid(tree) for tree in gone.values()}
         return NamespaceObjects(objects, gone, view.histories, view.deleted)
 
     def _list_kind(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
@@ -233,13 +228,20 @@ def _kind(job: JobRecord) -> tuple[str, str]:
     return str(job.root["apiVersion"]), str(job.root["kind"])
 
 
-def _pods_by_job(objects: Mapping[tuple[str, str], Object], jobs: Sequence[JobRecord]) -> dict[str, list[Object]]:
+def _lacks_something(job: JobRecord, view: NamespaceObjects, with_pods: Collection[str]) -> bool:
+    """True if it has no root, or no pods though its root has a status and is not suspended."""
+    root = view.objects.get((job.root["kind"], job.name))
+    if root is None or not job.owns(root):
+        return True
+    return root["kind"] != "Pod" and job.name not in with_pods and bool(root.get("status")) and not suspended(root)
+
+
+def _pods_by_job(objects: Mapping[tuple[str, str], Object], jobs: Mapping[str, JobRecord]) -> dict[str, list[Object]]:
     """The pods among some objects, by the names of their jobs."""
-    by_name = {job.name: job for job in jobs}
     pods: dict[str, list[Object]] = {}
     for (kind, _name), tree in objects.items():
         if kind == "Pod":
-            pods.setdefault(job_of(tree, by_name), []).append(tree)
+            pods.setdefault(job_of(tree, jobs), []).append(tree)
     return pods
 
 
