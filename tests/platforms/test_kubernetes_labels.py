@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,10 @@ class Following:
         self.kube, self.folder, self.plural = kube, folder / "job", f"{kind}s"
         kube.images["i:1"] = {}
         self.gate = gate
-        command = f"trap 'exit 1' TERM; echo begun; until [ -e {self.gate} ]; do sleep 0.05; done; echo done"
+        self.command = f"trap 'exit 1' TERM; echo begun; until [ -e {self.gate} ]; do sleep 0.05; done; echo done"
         layout = Layout(1, 1, "cpu")
         self.spec = JobSpec(
-            "it-1x1cpu-kabcdefg", "test_it.py::test_it[k]", "k", layout, ("sh", "-c", command), run="rabcdefg"
+            "it-1x1cpu-kabcdefg", "test_it.py::test_it[k]", "k", layout, ("sh", "-c", self.command), run="rabcdefg"
         )
         self.new_session()
 
@@ -125,6 +126,24 @@ def test_a_job_whose_labels_a_webhook_changes_is_followed_to_its_end(
     job.gate.touch()
     job.until(State.SUCCEEDED)
     until(lambda: job.log() == b"begun\ndone\n", "its log is whole")
+
+
+def test_a_pod_that_alone_has_no_labels_is_one_of_its_job(kube: Kube, tmp_path: Path, gate: Path) -> None:
+    """As where a webhook looks at what a pod asks for."""
+    job = Following(kube, tmp_path, gate, "job")
+    is_second = iter((False, True))
+    kube.store.admission.append(
+        lambda plural, obj: obj["metadata"].pop("labels") if plural == "pods" and next(is_second) else None
+    )
+    box = {"name": "benchmark", "image": "i:1", "command": ["sh", "-c", job.command]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [box]}}
+    spec = {"backoffLimit": 0, "completions": 2, "parallelism": 2, "template": template}
+    job.spec = replace(job.spec, manifest={"apiVersion": "batch/v1", "kind": "Job", "spec": spec})
+    job.submit()
+    until(lambda: job.look() and job.log().count(b"begun") == 2, "both are read")
+    job.gate.touch()
+    job.until(State.SUCCEEDED)
+    until(lambda: job.log().count(b"done") == 2, "the log is whole")
 
 
 @pytest.mark.parametrize("plural", ["jobs", "pods"])

@@ -84,7 +84,6 @@ def test_squeue_output_becomes_rows() -> None:
         "72|PENDING|2026-11-20T22:09:52|2026-11-21T09:00:00|||Nodes required for job are DOWN, DRAINED | or so|/tmp"
         "|/a | b/jobs/b-k2/job.sh\n"
         "73|DEADLINE|2026-11-20T22:09:52|2026-11-20T22:10:00|||DeadLine|/home/me|(null)\n"
-        "74|REVOKED|2026-11-20T22:09:52|2026-11-20T22:10:00|||None|/w/jobs/d-k4/work|/w/jobs/d-k4/job.sh\n"
     )
     rows = squeue_rows(text)
     assert [(row.id, row.state, row.live) for row in rows.values()] == [
@@ -889,7 +888,7 @@ def test_an_error_of_sbatch_is_a_refusal_or_leaves_it_open(tmp_path: Path, words
     assert (answer.outcome, answer.detail, answer.unsure) == ("refused", "1", unsure)
     assert words in answer.errors
     assert submit(tmp_path, "echo 7").outcome == "claimed"  # whoever comes next does not submit at once
-    others = "echo '41|/w/jobs/other-k1/work|/w/jobs/other-k1/job.sh'"
+    others = f"echo '41|/w/jobs/{ALONE.name}/work|/w/jobs/{ALONE.name}/job.sh'"  # of another work_dir
     assert submit(tmp_path, "echo 7", squeue=others).outcome == "claimed"
     through = f"{others}; echo '43|/tmp|{tmp_path}/jobs/{ALONE.name}/job.sh'"
     assert submit(tmp_path, "echo 7", squeue=through).detail == "43"  # and finds what did get through
@@ -1104,7 +1103,7 @@ def test_a_job_that_accounting_alone_knows_is_not_submitted_twice(tmp_path: Path
     assert submit(tmp_path, "exit 1").outcome == "refused"
     folder = tmp_path / "jobs" / ALONE.name
     (folder / "claim/since").write_text(f"{int(time.time()) - 10 * 86400}\n")
-    sacct = f'case $* in *=now-12days*) echo "43|/mnt/jobs/{ALONE.name}/work" ;; esac'
+    sacct = f'case $* in *=now-12days*) echo "43|{folder}/work" ;; esac'
     assert submit(tmp_path, "echo 7", sacct=sacct).detail == "43"
 
 

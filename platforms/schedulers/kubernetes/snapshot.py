@@ -7,7 +7,7 @@ a person reads the explanation, and once for all jobs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from platforms.schedulers.kubernetes.objects.fields import uid
 from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
-from platforms.schedulers.kubernetes.status.kinds import suspended
+from platforms.schedulers.kubernetes.status.kinds import expected_pods, suspended
 
 MOST_AGE_S = 60.0  # how old the last LIST of our objects may be while the watch is well
 EXPLANATION_AGE_S = 5.0  # how old a LIST may be that explains a state
@@ -112,12 +112,12 @@ class SnapshotReader:
         """Add what a webhook or a person has taken our labels from: to the informer it does not exist, or is deleted.
 
         All objects of the jobs' kinds are listed, once for all jobs, when a pod has vanished, and while a job lacks its
-        root, or pods that it may have.
+        root or one of its pods.
         """
         by_name = {job.name: job for job in jobs}
-        with_pods = _pods_by_job(view.objects, by_name)
+        pods = _pods_by_job(view.objects, by_name)
         vanished = any(kind == "Pod" and uid(tree) not in self._surely_gone for (kind, _), tree in view.gone.items())
-        if not vanished and not any(_lacks_something(job, view, with_pods) for job in jobs):
+        if not vanished and not any(_lacks_something(job, view, pods.get(job.name, ())) for job in jobs):
             return view
         objects, gone = dict(view.objects), dict(view.gone)
         for api_version, kind in dict.fromkeys([*map(_kind, jobs), (PODS.api_version, PODS.kind)]):
@@ -228,12 +228,13 @@ def _kind(job: JobRecord) -> tuple[str, str]:
     return str(job.root["apiVersion"]), str(job.root["kind"])
 
 
-def _lacks_something(job: JobRecord, view: NamespaceObjects, with_pods: Collection[str]) -> bool:
-    """True if it has no root, or no pods though its root has a status and is not suspended."""
+def _lacks_something(job: JobRecord, view: NamespaceObjects, pods: Sequence[Object]) -> bool:
+    """True if it has no root, or too few pods for a root that has a status and is not suspended."""
     root = view.objects.get((job.root["kind"], job.name))
     if root is None or not job.owns(root):
         return True
-    return root["kind"] != "Pod" and job.name not in with_pods and bool(root.get("status")) and not suspended(root)
+    makes_pods = root["kind"] != "Pod" and root.get("status") and not suspended(root)
+    return bool(makes_pods) and len(pods) < (expected_pods(root) or 1)
 
 
 def _pods_by_job(objects: Mapping[tuple[str, str], Object], jobs: Mapping[str, JobRecord]) -> dict[str, list[Object]]:

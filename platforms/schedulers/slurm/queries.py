@@ -36,7 +36,7 @@ _UNKNOWN_JOB = "Invalid job id specified"
 _NO_ACCOUNTING = "accounting storage is disabled"
 _KILL_ERROR = re.compile(r"^scancel: error: .*\bjob id (\d+)")
 
-# For `prune`: our jobs in the queue. Every squeue here sees hidden partitions, since a job may be moved to one.
+# For `prune`: our jobs in the queue, also in hidden partitions, which squeue shows only with --all or --jobs.
 LIVE_JOBS = LiveJobs(
     f"""\
 {UNSET_SLURM_VARIABLES}squeue --noheader --all --me --states=all --format='%i|%T|%Z|%o|%j'
@@ -46,7 +46,7 @@ echo "asked $?"
 )
 # One squeue for all jobs, then what their scripts left in their folders.
 _POLL_SCRIPT = """\
-{preamble}squeue --noheader --all --states=all --jobs={ids} --format={format}
+{preamble}squeue --noheader --states=all --jobs={ids} --format={format}
 echo "squeue $?"
 cd {jobs} || exit 0
 for name in {names}; do
@@ -73,7 +73,7 @@ done
 # scancel takes ids, which Slurm gives to other jobs one day: only jobs that lie in our folders are cancelled. The rows
 # are words of the script and no here-document: see environment.py.
 _CANCEL_SCRIPT = """\
-{preamble}rows=$(squeue --noheader --all --states=all --jobs={ids} --format='%i|%Z|%o')
+{preamble}rows=$(squeue --noheader --states=all --jobs={ids} --format='%i|%Z|%o')
 echo "squeue $?"
 set --
 set -f

@@ -110,7 +110,7 @@ def squeue_rows(output: str) -> dict[str, JobRow]:
     rows = {}
     for line in output.splitlines():
         fields = line.split("|", 6)
-        if len(fields) != 7 or fields[1] == "REVOKED":  # a federation runs this one on another of its clusters
+        if len(fields) != 7:
             continue
         job_id, state, submitted, start, nodes, asked_nodes, rest = (field.strip() for field in fields)
         reason, _, paths = rest.partition("|/")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from platforms.job import AwayError, JobSpec, names_a_secret
 from platforms.schedulers.slurm.environment import submission_preamble
 from platforms.schedulers.slurm.error_messages import UNSURE
-from platforms.schedulers.slurm.rows import in_folder
 from platforms.transports import Transport
 
 LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
@@ -35,9 +34,9 @@ if ! mkdir "$folder/claim" 2>/dev/null; then
     since=$(cat "$folder/claim/since")
     jobs=$(squeue --noheader --all --me --states=all --format='%i|%Z|%o') || say away
     days=$(((now - since) / 86400 + 2))
-    id=$(printf '%s\n' "$jobs" | grep -F {in_folder} | sort -n | head -n 1)
+    id=$(printf '%s\n' "$jobs" | grep -F "|$folder/" | sort -n | head -n 1)
     [ -n "$id" ] || id=$(sacct -X -n -P --starttime=now-${{days}}days --format=JobIDRaw,WorkDir 2>/dev/null |
-        grep -F {in_folder} | sort -n | head -n 1)
+        grep -F "|$folder/" | sort -n | head -n 1)
     id=${{id%%[!0-9]*}}
     if [ -n "$id" ]; then
         echo "$id" > "$folder/id.draft" && mv "$folder/id.draft" "$folder/id" && say id "$id"
@@ -105,7 +104,6 @@ def submission_script(spec: JobSpec, text: str, folder: str, requirements: str =
     script = _SCRIPT.format(
         preamble=submission_preamble(text),
         folder=shlex.quote(folder),
-        in_folder=shlex.quote(in_folder(spec.name)),
         requirements=requirements,
         claim_s=CLAIM_S,
         twice_s=TWICE_S,
