@@ -27,6 +27,7 @@ finish() {
     exit "$code"
 }
 trap finish EXIT
+[ -s "$folder/id" ] || echo "$SLURM_JOB_ID" > "$folder/id"  # its submitter may have died before
 refuse() {
     refused=$1
     echo "$2" >&2

@@ -228,8 +228,9 @@ class LiveJobs:
     """How a scheduler says which of its jobs live.
 
     Attributes:
-        script: shell lines, run in the work_dir. They print `id|state|name` for each job of ours, then `asked CODE`
-            with the exit code of the question. Nothing is removed if the code is not 0.
+        script: shell lines, run in the work_dir. They print `id|state|text` for each job of ours, with its name or
+            folder in the text, then `asked CODE` with the exit code of the question. Nothing is removed if the code is
+            not 0.
         lives: whether a job in this state lives.
     """
 

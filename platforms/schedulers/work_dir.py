@@ -140,10 +140,10 @@ class WorkDir:
         """The state of each live job, by its name."""
         states = {}
         for line in lines.splitlines():
-            _, _, state_and_name = line.partition("|")
-            state, separator, name = state_and_name.partition("|")
-            if separator and self._live_jobs.lives(state):
-                states[name.strip()] = state
+            _, _, state_and_text = line.partition("|")
+            state, _, text = state_and_text.partition("|")
+            if self._live_jobs.lives(state):
+                states.update(dict.fromkeys(JOB.findall(text), state))
         return states
 
     def _leftovers(self, live_states: Mapping[str, str], listing: Sequence[str]) -> list[Leftover]:

@@ -92,16 +92,19 @@ def test_only_a_reason_that_waiting_does_not_change_can_never_start(reason: str,
 
 def test_squeue_output_becomes_rows() -> None:
     text = (
-        "71|RUNNING|a-k1|2026-11-20T22:09:52|2026-11-20T22:09:53|cn[1-2]|cn1|None\n"
-        "72|PENDING|b-k2|2026-11-20T22:09:52|2026-11-21T09:00:00|||Nodes required for job are DOWN, DRAINED | or so\n"
-        "73|DEADLINE|c-k3|2026-11-20T22:09:52|2026-11-20T22:10:00|||DeadLine\n"
+        "71|RUNNING|2026-11-20T22:09:52|2026-11-20T22:09:53|cn[1-2]|cn1|None|/w/jobs/a-k1/work|/w/jobs/a-k1/job.sh\n"
+        "72|PENDING|2026-11-20T22:09:52|2026-11-21T09:00:00|||Nodes required for job are DOWN, DRAINED | or so|/tmp"
+        "|/a | b/jobs/b-k2/job.sh\n"
+        "73|DEADLINE|2026-11-20T22:09:52|2026-11-20T22:10:00|||DeadLine|/home/me|(null)\n"
     )
     rows = squeue_rows(text)
-    assert [(row.id, row.name, row.state, row.live) for row in rows.values()] == [
-        ("71", "a-k1", "RUNNING", True),
-        ("72", "b-k2", "PENDING", True),
-        ("73", "c-k3", "DEADLINE", False),
+    assert [(row.id, row.state, row.live) for row in rows.values()] == [
+        ("71", "RUNNING", True),
+        ("72", "PENDING", True),
+        ("73", "DEADLINE", False),
     ]
+    whose = {row.id: [name for name in ("a-k1", "b-k2", "c-k3", "k1") if row.lies_in(name)] for row in rows.values()}
+    assert whose == {"71": ["a-k1"], "72": ["b-k2"], "73": []}
     assert rows["71"].started_s == unix_time("2026-11-20T22:09:53") == 1795212593
     assert rows["72"].reason == "Nodes required for job are DOWN, DRAINED | or so"
     assert (rows["72"].started_s, rows["73"].started_s) == (None, None)  # a forecast, and its end
@@ -120,20 +123,20 @@ def test_the_expected_start_of_a_pending_job_is_not_its_start() -> None:
 
 @pytest.mark.parametrize("text", ["N/A", "Unknown", "None", ""])
 def test_a_pending_job_without_a_forecast_has_no_expected_start(text: str) -> None:
-    (found,) = squeue_rows(f"72|PENDING|b-k2|2026-11-20T22:09:52|{text}|||Resources\n").values()
+    (found,) = squeue_rows(f"72|PENDING|2026-11-20T22:09:52|{text}|||Resources|/w|/w/a.sh\n").values()
     assert (found.started_s, found.expected_s) == (None, None)
 
 
 def test_sacct_output_becomes_rows_of_job_and_steps() -> None:
     text = (
-        "57|CANCELLED by 999|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|0|5\n"
-        "57.batch|CANCELLED|batch|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1|0|5\n"
-        "57.0|FAILED|sh|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|3:0|cn1|0|5\n"
-        "58|DEADLINE|b|2026-11-20T22:00:00|2026-11-20T22:00:09|2026-11-20T22:00:09|1:0|None assigned|0|5\n"
-        "59|RUNNING|c|2026-11-20T22:00:00|2026-11-20T22:00:09|Unknown|0:0|cn1|0|5\n"
+        "57|CANCELLED by 999|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|0|5|/w|a | b\nc\n"
+        "57.batch|CANCELLED|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1|0|5||batch\n"
+        "57.0|FAILED|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|3:0|cn1|0|5||sh\n"
+        "58|DEADLINE|2026-11-20T22:00:00|2026-11-20T22:00:09|2026-11-20T22:00:09|1:0|None assigned|0|5|/w|b\n"
+        "59|RUNNING|2026-11-20T22:00:00|2026-11-20T22:00:09|Unknown|0:0|cn1|0|5|/w|c\n"
     )
     rows = sacct_rows(text)
-    assert [row.id for row in rows["57"]] == ["57", "57.batch", "57.0"]
+    assert [(row.id, row.name) for row in rows["57"][1:]] == [("57.batch", "batch"), ("57.0", "sh")]
     assert (rows["57"][0].state, rows["57"][0].reason) == ("CANCELLED", "CANCELLED by 999")
     assert [(row.exit_code, row.signal) for row in rows["57"]] == [(0, 0), (0, 15), (3, 0)]
     assert (rows["58"][0].nodes, rows["58"][0].started_s) == ("", None)
@@ -144,18 +147,20 @@ def test_sacct_output_becomes_rows_of_job_and_steps() -> None:
     ("text", "joules"), [("812345", 812345.0), ("0", None), ("", None), (str(2**64 - 2), None), ("812.34K", None)]
 )
 def test_no_energy_is_not_measured(text: str, joules: float | None) -> None:
-    line = f"57|COMPLETED|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|{text}|\n"
+    line = f"57|COMPLETED|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1|{text}||/w|a\n"
     assert sacct_rows(line)["57"][0].energy_j == joules
 
 
 def test_scontrol_output_becomes_a_row() -> None:
     line = (
-        "JobId=12 JobName=a-k1 UserId=me(1000) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=3:0 "
-        "SubmitTime=2026-11-20T22:00:00 StartTime=2026-11-20T22:00:01 EndTime=2026-11-20T22:00:09 NodeList=cn1"
+        "JobId=12 JobName=other UserId=me(1000) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=3:0 "
+        "SubmitTime=2026-11-20T22:00:00 StartTime=2026-11-20T22:00:01 EndTime=2026-11-20T22:00:09 NodeList=cn1 "
+        "Command=/a folder/jobs/a-k1/job.sh WorkDir=/a folder/jobs/a-k1/work StdErr=/dev/null"
     )
     row = scontrol_row(line)
     assert row is not None
-    assert (row.name, row.state, row.exit_code, row.signal, row.nodes) == ("a-k1", "FAILED", 3, 0, "cn1")
+    assert (row.lies_in("a-k1"), row.lies_in("other")) == (True, False)
+    assert (row.state, row.exit_code, row.signal, row.nodes) == ("FAILED", 3, 0, "cn1")
     assert row.ended_s == unix_time("2026-11-20T22:00:09")
     assert scontrol_row("slurm_load_jobs error: Invalid job id specified") is None
 
@@ -653,9 +658,8 @@ def run_script(tmp_path: Path, spec: JobSpec, **keys: object) -> tuple[int, str,
     (folder / "work").mkdir(parents=True)
     (folder / "not_after").write_text(f"{int(time.time()) + 100}\n")
     (folder / "log").write_text("")
-    done = subprocess.run(
-        ["bash", "-c", render.render(spec, platform)], capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
-    )
+    environ = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "43"}
+    done = subprocess.run(["bash", "-c", render.render(spec, platform)], capture_output=True, text=True, env=environ)
     return done.returncode, done.stdout + done.stderr, (folder / "exit").read_text()
 
 
@@ -850,11 +854,16 @@ def test_only_who_pays_and_which_cluster_reach_slurm_from_the_environment(
 
 
 def submit(
-    tmp_path: Path, sbatch: str, spec: JobSpec = ALONE, squeue: str = "exit 0", needs: str = ""
+    tmp_path: Path,
+    sbatch: str,
+    spec: JobSpec = ALONE,
+    squeue: str = "exit 0",
+    needs: str = "",
+    sacct: str = "exit 1",
 ) -> submission.SubmissionResult:
     """Run the submission with a sbatch and a squeue of our own on PATH."""
     tools = tmp_path / "bin"
-    programs(tools, sbatch=sbatch, squeue=squeue, sacct="exit 1")
+    programs(tools, sbatch=sbatch, squeue=squeue, sacct=sacct)
     platform = cluster(work_dir=str(tmp_path))
     command = submission.submission_script(
         spec, render.render(spec, platform), render.folder_of(platform, spec.name), needs
@@ -891,7 +900,10 @@ def test_an_error_of_sbatch_is_a_refusal_or_leaves_it_open(tmp_path: Path, words
     assert (answer.outcome, answer.detail, answer.unsure) == ("refused", "1", unsure)
     assert words in answer.errors
     assert submit(tmp_path, "echo 7").outcome == "claimed"  # whoever comes next does not submit at once
-    assert submit(tmp_path, "echo 7", squeue="echo 43").detail == "43"  # and finds what did get through
+    others = f"echo '41|/w/jobs/{ALONE.name}/work|/w/jobs/{ALONE.name}/job.sh'"  # of another work_dir
+    assert submit(tmp_path, "echo 7", squeue=others).outcome == "claimed"
+    through = f"{others}; echo '43|/tmp|{tmp_path}/jobs/{ALONE.name}/job.sh'"
+    assert submit(tmp_path, "echo 7", squeue=through).detail == "43"  # and finds what did get through
     assert submit(tmp_path, "echo 7", squeue="exit 1").detail == "43"
 
 
@@ -1046,6 +1058,114 @@ def test_one_poll_reads_the_folders_of_many_jobs() -> None:
     exits, started, sizes = queries._parse_folders(files)
     assert exits == {"a": ExitFile(3, 100.0, 7, "", True, "cn[1-2]"), "b": ExitFile(78, 1.0, 0, "late")}
     assert (started, sizes) == ({"a", "torn"}, {"a": 7, "c": 12})
+
+
+# --- whose job it is -------------------------------------------------------------------------------------------------
+
+WHEN, LATER, NEVER = "2026-11-20T22:00:00", "2026-11-20T23:00:00", "Unknown"
+OURS_LIES = "/work/jobs/ours-k1/work"
+
+
+def ours(folder: Path) -> Submitted:
+    return Submitted("7", "ours-k1", time.time(), folder)
+
+
+def queued(state: str, lies: str, submitted: str = WHEN, script: str = "/tmp/x.sh") -> str:
+    nodes = "" if state == "PENDING" else "cn1"
+    return f"7|{state}|{submitted}|{submitted}|{nodes}||None|{lies}|{script}"
+
+
+def accounted(state: str, lies: str, submitted: str = WHEN) -> str:
+    """A life of a job in accounting, with one step."""
+    rest = f"{submitted}|{submitted}|{submitted}|3:0|cn1|0|5"
+    return f"7|{state}|{rest}|{lies}|ours-k1\n7.0|{state}|{rest}||sh"
+
+
+def slurm_that_says(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> None:
+    """Commands of Slurm on PATH with these answers; scancel writes its ids down."""
+    bodies = {name: f"printf '%s\\n' {shlex.quote(text)}" for name, text in answers.items()}
+    silent = {"squeue": "exit 0", "sacct": "exit 0", "scancel": f'echo "$@" >> {folder}/cancelled'}
+    (folder / "jobs").mkdir(exist_ok=True)
+    programs(folder / "bin", **{**silent, **bodies})
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+
+
+ANOTHERS = "/work/jobs/ours-k12/work"
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "cancelled"),
+    [
+        (queued("PENDING", OURS_LIES), State.QUEUED, True),
+        (queued("RUNNING", OURS_LIES), State.RUNNING, True),
+        (queued("RUNNING", "/tmp", script="/mnt/work/jobs/ours-k1/job.sh"), State.RUNNING, True),
+        (queued("RUNNING", ANOTHERS, LATER), State.UNKNOWN, False),
+        (queued("RUNNING", "/home/you", LATER), State.UNKNOWN, False),
+    ],
+)
+def test_a_job_is_ours_by_its_id_and_folder_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, state: State, cancelled: bool
+) -> None:
+    slurm_that_says(tmp_path, monkeypatch, squeue=row)
+    scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path)))
+    assert scheduler.status([ours(tmp_path)])["7"].state is state
+    queries.cancel(LocalTransport(cluster()), [ours(tmp_path)])
+    assert (tmp_path / "cancelled").exists() is cancelled
+
+
+@pytest.mark.parametrize(
+    ("queue", "lives", "exit_code"),
+    [
+        ("", [accounted("FAILED", OURS_LIES)], 3),
+        # an older and a newer job with our id
+        ("", [accounted("TIMEOUT", ANOTHERS, WHEN), accounted("FAILED", OURS_LIES, LATER)], 3),
+        ("", [accounted("FAILED", OURS_LIES), accounted("TIMEOUT", ANOTHERS, LATER)], 3),
+        ("", [accounted("TIMEOUT", ANOTHERS)], None),
+        # somebody has moved the job to another folder while it waited: its script shows whose it is
+        (queued("FAILED", "/tmp", script="/w/jobs/ours-k1/job.sh"), [accounted("FAILED", "/tmp")], 3),
+        (queued("FAILED", "/tmp", script="/w/jobs/ours-k1/job.sh"), [accounted("TIMEOUT", "/tmp", LATER)], None),
+    ],
+)
+def test_of_several_jobs_with_one_id_accounting_tells_of_the_one_in_our_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: str, lives: list[str], exit_code: int | None
+) -> None:
+    slurm_that_says(tmp_path, monkeypatch, squeue=queue, sacct="\n".join(lives))
+    status = SlurmScheduler(cluster(work_dir=str(tmp_path))).status([ours(tmp_path)])["7"]
+    assert (status.state is State.EXITED, status.exit_code) == (exit_code is not None, exit_code)
+
+
+def test_a_job_that_was_queued_again_ended_with_its_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives = [accounted("REQUEUED", OURS_LIES), accounted("CANCELLED", OURS_LIES, LATER)]
+    slurm_that_says(tmp_path, monkeypatch, sacct="\n".join(lives))
+    assert SlurmScheduler(cluster(work_dir=str(tmp_path))).status([ours(tmp_path)])["7"].state is State.PREEMPTED
+
+
+@pytest.mark.parametrize(("lies", "known"), [(OURS_LIES, True), (ANOTHERS, False)])
+def test_without_accounting_scontrol_tells_of_the_job_in_our_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lies: str, known: bool
+) -> None:
+    shown = f"JobId=7 JobName=ours-k1 JobState=FAILED ExitCode=3:0 Command=/tmp/x.sh WorkDir={lies} Power="
+    slurm_that_says(tmp_path, monkeypatch, scontrol=shown)
+    assert (queries.show_job(LocalTransport(cluster()), ours(tmp_path)) is not None) is known
+
+
+def test_a_job_that_accounting_alone_knows_is_not_submitted_twice(tmp_path: Path) -> None:
+    """Its submitter died before it wrote the id down, ten days ago; somebody has renamed it."""
+    assert submit(tmp_path, "exit 1").outcome == "refused"
+    folder = tmp_path / "jobs" / ALONE.name
+    (folder / "claim/since").write_text(f"{int(time.time()) - 10 * 86400}\n")
+    sacct = f'case $* in *=now-12days*) echo "43|{folder}/work" ;; esac'
+    assert submit(tmp_path, "echo 7", sacct=sacct).detail == "43"
+
+
+def test_a_job_that_starts_writes_its_id_down(tmp_path: Path) -> None:
+    """Nobody may know it any more when the next submission asks, as where Slurm keeps no accounts."""
+    folder = tmp_path / "jobs" / ALONE.name
+    (folder / "claim").mkdir(parents=True)
+    run_script(tmp_path, ALONE)
+    assert submit(tmp_path, "echo 7").detail == "43"
 
 
 # --- the rules -------------------------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from platforms.schedulers import connect
 from platforms.schedulers.slurm import judge, queries, submission
 from platforms.schedulers.slurm import scheduler as scheduler_module
 from platforms.schedulers.slurm.scheduler import SlurmScheduler
+from platforms.schedulers.work_dir import WorkDir
 from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_slots import slot
-from tests.platforms.slurm_jobs import cluster, ended, hasty, runs, shell, state, submitted
+from tests.platforms.slurm_jobs import cluster, ended, gated, hasty, runs, shell, state, submitted
 from tests.waiting import until
 
 pytestmark = pytest.mark.real_slurm
@@ -147,12 +148,17 @@ def test_jobs_are_cancelled_although_the_environment_filters_scancel(
 def test_a_job_that_the_environment_hides_is_not_submitted_twice(
     bare: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """A submitter was killed between sbatch and writing the id down, and squeue is all there is to ask."""
+    """A submitter was killed between sbatch and writing the id down, and squeue is all there is to ask.
+
+    Since then somebody has renamed the job.
+    """
     monkeypatch.setattr(submission, "CLAIM_S", 1)
     monkeypatch.setattr(submission, "TWICE_S", 1)
-    scheduler, spec = SlurmScheduler(cluster(work)), shell(f"once {variable}", "sleep 60")
+    scheduler = SlurmScheduler(cluster(work, slurm={"directives": ("--hold",)}))
+    spec = shell(f"once {variable}", "sleep 60")
     first = submitted(scheduler, spec, tmp_path)
     (work / "jobs" / spec.name / "id").unlink()
+    bare.ask("scontrol", "update", f"JobId={first.job_id}", "Name=other")
     monkeypatch.setenv(*variable.split("=", 1))
     found: list[str] = []
 
@@ -164,7 +170,7 @@ def test_a_job_that_the_environment_hides_is_not_submitted_twice(
     until(again, "it is found", longest_s=0.2)
     monkeypatch.delenv(variable.partition("=")[0])
     assert found == [first.job_id]
-    assert bare.ask("squeue", "-h", f"--name={spec.name}", "-o", "%i") == first.job_id
+    assert bare.ask("squeue", "-h", "-o", "%i") == first.job_id
 
 
 def test_who_pays_may_stand_in_the_environment_and_nothing_else(
@@ -179,6 +185,51 @@ def test_who_pays_may_stand_in_the_environment_and_nothing_else(
         assert scheduler.check(spec, scheduler.render(spec)) == ()
         job = submitted(scheduler, spec, tmp_path)
         assert bare.ask("squeue", "-h", "-j", job.job_id, "-o", "%a|%P|%l|%j") == f"{pays}|standard|10:00|{spec.name}"
+
+
+# --- what others change ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("account", ["there is one", "there is none"])
+def test_jobs_that_others_rename_and_move_are_followed_to_their_ends(
+    account: str, request: pytest.FixtureRequest, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While they wait and while they run, for longer than we would wait for a job that Slurm does not know."""
+    where: Cluster = request.getfixturevalue({"there is one": "own", "there is none": "bare"}[account])
+    monkeypatch.setattr(judge, "LOST_S", 1.0)
+    there = cluster(work)
+    scheduler, held = SlurmScheduler(there), SlurmScheduler(cluster(work, slurm={"directives": ("--hold",)}))
+    waits = submitted(held, shell("waits", gated(tmp_path / "gate", "exit 3")), tmp_path)
+    killed, cancelled, ended_well = (
+        submitted(scheduler, shell(name, gated(tmp_path / "gate", command)), tmp_path)
+        for name, command in (("killed", "kill -9 $PPID"), ("cancelled", "true"), ("well", "exit 0"))
+    )
+    jobs = (waits, killed, cancelled, ended_well)
+    runs(scheduler, killed, cancelled, ended_well)
+    for job in jobs:
+        where.ask("scontrol", "update", f"JobId={job.job_id}", "Name=other | name\nof two lines")
+    where.ask("scontrol", "update", f"JobId={waits.job_id}", "Partition=gpu", f"WorkDir={tmp_path}")
+    with WorkDir(there, queries.LIVE_JOBS) as work_dir:
+        assert {found.name: found.stays for found in work_dir.find()} == {
+            job.name: f"the job is {'PENDING' if job is waits else 'RUNNING'}" for job in jobs
+        }
+    where.ask("scontrol", "release", waits.job_id)
+    runs(scheduler, *jobs)
+    until_s = time.monotonic() + judge.LOST_S + 1
+    while time.monotonic() < until_s:
+        assert {each.state for each in scheduler.status(jobs).values()} == {State.RUNNING}
+        time.sleep(0.3)
+    assert scheduler.cancel([cancelled]) == {}
+    (tmp_path / "gate").touch()
+    ended(scheduler, *jobs)
+    statuses = scheduler.status(jobs)
+    assert [(statuses[job.job_id].state, statuses[job.job_id].exit_code) for job in jobs] == [
+        (State.EXITED, 3),
+        (State.SIGNALLED, 137),
+        (State.CANCELLED, None),
+        (State.SUCCEEDED, 0),
+    ]
+    assert statuses[waits.job_id].nodes[0].startswith("v100n")
 
 
 # --- what nobody knows -----------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_what_others_do_to_jobs(runner: Runner, work: Path, slurm: Cluster) -> N
     until(lambda: all((work.parent / mark).exists() for mark in ("same", "elsewhere")), "they have begun")
 
     slurm.ask("scancel", str(cancelled.job_id))
-    slurm.ask("scontrol", "update", f"JobId={requeued.job_id}", "Requeue=1")
+    slurm.ask("scontrol", "update", f"JobId={requeued.job_id}", "Requeue=1", "Name=other")
     slurm.ask("scontrol", "requeue", str(requeued.job_id))
     (gone,) = elsewhere.status.nodes
     slurm.kill("slurmd@cn2")

@@ -10,7 +10,7 @@ from typing import Any
 from platforms.job import AwayError, BenchError, RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import PODS
-from platforms.schedulers.kubernetes.job_record import JobRecord
+from platforms.schedulers.kubernetes.job_record import JobRecord, job_of
 from platforms.schedulers.kubernetes.objects import labels
 
 GONE_LIMIT_S = 60.0  # graceful ends take up to terminationGracePeriodSeconds
@@ -54,10 +54,11 @@ def delete_job(client: Client, job: JobRecord) -> None:
     Raises AwayError, RefusedError.
     """
     root = (job.root["apiVersion"], job.root["kind"], job.name)
-    for version, kind, name in (root, *job.unowned):
+    for address in (root, *job.unowned):
+        version, kind, name = address
         resource = client.resource(version, kind)
         try:
-            client.delete(resource, name)
+            client.delete(resource, name, uid=(job.uid or None) if address == root else None)
         except ApiError as error:
             raise RefusedError(f"{client.where}: {resource.kubectl}/{name} is not deleted: {error.message}") from None
 
@@ -76,17 +77,17 @@ def wait_until_gone(
     deadline = clock() + limit_s
     pauses_s = itertools.chain(GONE_POLLS_S, itertools.repeat(GONE_POLLS_S[-1]))
     while True:
-        remaining = _remaining(client, jobs)
+        remaining = _remaining(client, jobs, labels.selector({job.run for job in jobs}))
+        remaining = remaining or _remaining(client, jobs, "")  # what has lost its labels
         if not remaining or clock() >= deadline:
             return remaining
         sleep(next(pauses_s))
 
 
-def _remaining(client: Client, jobs: Sequence[JobRecord]) -> dict[str, list[str]]:
+def _remaining(client: Client, jobs: Sequence[JobRecord], selector: str) -> dict[str, list[str]]:
     resources = {client.resource(job.root["apiVersion"], job.root["kind"]) for job in jobs}
     resources.add(PODS)
-    ids = {job.name: job.submitted.job_id for job in jobs}
-    selector = labels.selector({job.run for job in jobs})
+    by_name = {job.name: job for job in jobs}
     remaining: dict[str, list[str]] = {}
     for resource in sorted(resources, key=lambda resource: resource.kubectl):
         try:
@@ -94,9 +95,10 @@ def _remaining(client: Client, jobs: Sequence[JobRecord]) -> dict[str, list[str]
         except ApiError as error:
             raise AwayError(f"{client.where}: {error.message}") from None
         for obj in objects:
-            job_name = (obj["metadata"].get("labels") or {}).get(labels.JOB, "")
-            if job_name in ids:
-                remaining.setdefault(ids[job_name], []).append(f"{resource.kubectl}/{obj['metadata']['name']}")
+            job_name = job_of(obj, by_name)
+            if job_name:
+                left = remaining.setdefault(by_name[job_name].submitted.job_id, [])
+                left.append(f"{resource.kubectl}/{obj['metadata']['name']}")
     return remaining
 
 

@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from platforms.job import RefusedError, Status, Submitted
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import Resource
 from platforms.schedulers.kubernetes.manifest import render
-from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects import fields, labels
 
 TEXT = "manifest.yaml"  # in the job's folder: what was submitted
 CREATED = "created.json"  # in the job's folder: what was created
@@ -96,10 +97,41 @@ class JobRecord:
     def unowned(self) -> list[tuple[str, str, str]]:
         """apiVersion, kind and name of each further object that is not deleted together with the root."""
         try:
-            record = json.loads((self.submitted.folder / CREATED).read_text(encoding="utf-8"))
-            return [(str(version), str(kind), str(name)) for version, kind, name in record.get("unowned", ())]
-        except (OSError, ValueError, AttributeError, TypeError):
+            return [(str(version), str(kind), str(name)) for version, kind, name in self._created.get("unowned", ())]
+        except (ValueError, TypeError):
             return []
+
+    @property
+    def uid(self) -> str:
+        """The root's; "" if it could not be written down."""
+        return fields.text(self._created, "uid")
+
+    @cached_property
+    def _created(self) -> Mapping[str, Any]:
+        try:
+            return fields.mapping(json.loads((self.submitted.folder / CREATED).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return {}
+
+    def owns(self, obj: Mapping[str, Any]) -> bool:
+        """Whether an object is the job's root or one of its pods, whatever its labels say by now.
+
+        The uid of the root decides. A pod may also belong to what the root's controller has made and named after it.
+        """
+        owners = fields.items(obj, "metadata", "ownerReferences")
+        for kind, metadata in ((obj.get("kind"), obj["metadata"]), *((owner.get("kind"), owner) for owner in owners)):
+            if (kind, metadata.get("name")) == (self.root["kind"], self.name):
+                return self.uid in ("", metadata.get("uid"))
+        if any(fields.text(owner, "name").startswith(f"{self.name}-") for owner in owners):
+            return True
+        return fields.text(obj, "metadata", "labels", labels.JOB) == self.name
+
+
+def job_of(obj: Mapping[str, Any], jobs: Mapping[str, JobRecord]) -> str:
+    """Return which of some jobs, by name, owns a root or a pod; "" if none does."""
+    labelled = jobs.get(fields.text(obj, "metadata", "labels", labels.JOB))
+    candidates = jobs.values() if labelled is None else (labelled,)
+    return next((job.name for job in candidates if job.owns(obj)), "")
 
 
 def read(submitted: Submitted, clock: Callable[[], float] = time.monotonic) -> JobRecord:

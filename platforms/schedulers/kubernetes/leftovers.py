@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from platforms.config.schema import Platform
@@ -15,6 +15,7 @@ from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS, SECRETS, SERVICES, Resource
 from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
 from platforms.schedulers.kubernetes.status import kinds
 
 # Kinds whose jobs may have no pods left. Any other kind is found by the pods that its objects own.
@@ -64,7 +65,7 @@ class NamespaceLeftovers:
         self._found = {}
         for resource, obj in (*jobs_and_pods, *self._list(SERVICES), *self._list(SECRETS)):
             metadata = obj["metadata"]
-            if metadata.get("ownerReferences"):
+            if metadata.get("ownerReferences") or not self._is_ours(obj):
                 continue
             job = _job(obj)
             age_s = (now - datetime.datetime.fromisoformat(metadata["creationTimestamp"])).total_seconds()
@@ -100,6 +101,8 @@ class NamespaceLeftovers:
         """Return the kinds whose objects own these pods, and those whose jobs may have no pods left."""
         candidates = set()
         for _resource, pod in pods:
+            if not self._is_ours(pod):
+                continue
             for owner in pod["metadata"].get("ownerReferences") or ():
                 candidates.add((owner["apiVersion"], owner["kind"]))
         for group, kind in OTHERS:
@@ -113,10 +116,9 @@ class NamespaceLeftovers:
         return sorted(by_kind.values(), key=lambda resource: resource.kubectl)
 
     def _list(self, resource: Resource) -> list[Found]:
-        """The platform's objects of a kind. One that may not be listed is noted, unless we may not make any either."""
-        selector = f"{labels.MANAGED_BY}={labels.OUR_NAME},{labels.PLATFORM}={self._platform}"
+        """All objects of a kind. One that may not be listed is noted, unless we may not make any either."""
         try:
-            objects, _version = self._client.list(resource, labels=selector)
+            objects, _version = self._client.list(resource)
         except ApiError as error:
             if resource in (PODS, JOBS):
                 raise RefusedError(f"{self._client.where}: {error.message}") from None
@@ -124,6 +126,10 @@ class NamespaceLeftovers:
                 self._unseen.append(error.message)
             return []
         return [(resource, obj) for obj in objects]
+
+    def _is_ours(self, obj: Object) -> bool:
+        """Whether it has the platform's label, if only in the template of its pods: a webhook may change its own."""
+        return any(labels_of.get(labels.PLATFORM) == self._platform for labels_of in _all_labels(obj))
 
 
 def _live_jobs(jobs_and_pods: Sequence[Found]) -> set[str]:
@@ -141,5 +147,10 @@ def _is_live(resource: Resource, obj: Object, jobs_with_pods: set[str]) -> bool:
     return completion == "running"
 
 
-def _job(obj: Mapping[str, Any]) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(labels.JOB, ""))
+def _job(obj: Object) -> str:
+    named = (labels_of[labels.JOB] for labels_of in _all_labels(obj) if labels.JOB in labels_of)
+    return str(next(named, obj["metadata"]["name"]))
+
+
+def _all_labels(obj: Object) -> list[Object]:
+    return [each.get("metadata", {}).get("labels") or {} for each in (obj, *(tree for _, tree in templates(obj)))]

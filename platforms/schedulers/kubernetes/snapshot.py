@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError, Status, unseen
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
-from platforms.schedulers.kubernetes.job_record import JobRecord
-from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.job_record import JobRecord, job_of
 from platforms.schedulers.kubernetes.objects.fields import uid
 from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
+from platforms.schedulers.kubernetes.status.kinds import expected_pods, suspended
 
 MOST_AGE_S = 60.0  # how old the last LIST of our objects may be while the watch is well
 EXPLANATION_AGE_S = 5.0  # how old a LIST may be that explains a state
@@ -40,6 +41,7 @@ class SnapshotReader:
         self._clock = clock
         self._explanations: dict[str, tuple[float, Sequence[Object]]] = {}  # by resource: when it was listed, and what
         self._listed_now: set[str] = set()  # the resources of these that this poll has listed
+        self._surely_gone: set[str] = set()  # uids of pods that have vanished, and have not only lost our labels
         self._retry_s: dict[str, float] = {}  # by resource that could not be listed: when to try again
         self.unseen: dict[str, Status] = {}  # by job id: why the last look could not show the job
 
@@ -52,9 +54,11 @@ class SnapshotReader:
         Raises AwayError and LoginNeeded, and RefusedError when pods may not be listed.
         """
         view = self._view(jobs, 0.0 if fresh else MOST_AGE_S)
-        pods = _pods_by_job(view.objects)
-        gone_pods = _pods_by_job(view.gone)
         seen = [job for job in jobs if job.submitted.job_id not in self.unseen]
+        view = self._with_unlabelled(seen, view, 0.0 if fresh else EXPLANATION_AGE_S)
+        by_name = {job.name: job for job in seen}
+        pods = _pods_by_job(view.objects, by_name)
+        gone_pods = _pods_by_job(view.gone, by_name)
         events: Sequence[Object] = ()
         workloads: Mapping[str, Object] | None = None
         if explain:
@@ -104,6 +108,31 @@ class SnapshotReader:
                 )
         return view
 
+    def _with_unlabelled(self, jobs: Sequence[JobRecord], view: NamespaceObjects, max_age_s: float) -> NamespaceObjects:
+        """Add what a webhook or a person has taken our labels from: to the informer it does not exist, or is deleted.
+
+        All objects of the jobs' kinds are listed, once for all jobs, when a pod has vanished, and while a job lacks its
+        root or one of its pods.
+        """
+        by_name = {job.name: job for job in jobs}
+        pods = _pods_by_job(view.objects, by_name)
+        vanished = any(kind == "Pod" and uid(tree) not in self._surely_gone for (kind, _), tree in view.gone.items())
+        if not vanished and not any(_lacks_something(job, view, pods.get(job.name, ())) for job in jobs):
+            return view
+        objects, gone = dict(view.objects), dict(view.gone)
+        for api_version, kind in dict.fromkeys([*map(_kind, jobs), (PODS.api_version, PODS.kind)]):
+            resource = partial(self._client.resource, api_version, kind)
+            listed = self._list_explanation(resource().plural, resource, 0.0 if vanished else max_age_s)
+            if listed is None:
+                return view
+            for tree in listed:
+                key = (kind, str(tree["metadata"]["name"]))
+                if job_of(tree, by_name):
+                    objects.setdefault(key, dict(tree))
+                    gone.pop(key, None)
+        self._surely_gone |= {uid(tree) for tree in gone.values()}
+        return NamespaceObjects(objects, gone, view.histories, view.deleted)
+
     def _list_kind(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
         try:
             return self._informer.snapshot([self._client.resource(*kind)], runs, max_age_s=max_age_s)
@@ -122,6 +151,8 @@ class SnapshotReader:
     ) -> Observation:
         key = (job.root["kind"], job.name)
         root = view.objects.get(key)
+        if root is not None and not job.owns(root):
+            root = None
         gone_root = view.gone.get(key) if root is None else None
         running_pods = pods
         if job.root["kind"] == "Pod":  # it is its own root, and has no other pods
@@ -197,13 +228,21 @@ def _kind(job: JobRecord) -> tuple[str, str]:
     return str(job.root["apiVersion"]), str(job.root["kind"])
 
 
-def _pods_by_job(objects: Mapping[tuple[str, str], Object]) -> dict[str, list[Object]]:
-    """The pods among some objects, by the job that their label names."""
+def _lacks_something(job: JobRecord, view: NamespaceObjects, pods: Sequence[Object]) -> bool:
+    """True if it has no root, or too few pods for a root that has a status and is not suspended."""
+    root = view.objects.get((job.root["kind"], job.name))
+    if root is None or not job.owns(root):
+        return True
+    makes_pods = root["kind"] != "Pod" and root.get("status") and not suspended(root)
+    return bool(makes_pods) and len(pods) < (expected_pods(root) or 1)
+
+
+def _pods_by_job(objects: Mapping[tuple[str, str], Object], jobs: Mapping[str, JobRecord]) -> dict[str, list[Object]]:
+    """The pods among some objects, by the names of their jobs."""
     pods: dict[str, list[Object]] = {}
     for (kind, _name), tree in objects.items():
         if kind == "Pod":
-            job = (tree["metadata"].get("labels") or {}).get(labels.JOB, "")
-            pods.setdefault(job, []).append(tree)
+            pods.setdefault(job_of(tree, jobs), []).append(tree)
     return pods
 
 

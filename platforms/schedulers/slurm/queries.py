@@ -19,6 +19,7 @@ from platforms.schedulers.slurm.rows import (
     JobRow,
     NodeRow,
     expand_nodes,
+    in_folder,
     sacct_rows,
     scontrol_row,
     sinfo_rows,
@@ -35,10 +36,10 @@ _UNKNOWN_JOB = "Invalid job id specified"
 _NO_ACCOUNTING = "accounting storage is disabled"
 _KILL_ERROR = re.compile(r"^scancel: error: .*\bjob id (\d+)")
 
-# For `prune`: our jobs in the queue, by name.
+# For `prune`: our jobs in the queue, also in hidden partitions, which squeue shows only with --all or --jobs.
 LIVE_JOBS = LiveJobs(
     f"""\
-{UNSET_SLURM_VARIABLES}squeue --noheader --me --states=all --format='%i|%T|%j'
+{UNSET_SLURM_VARIABLES}squeue --noheader --all --me --states=all --format='%i|%T|%Z|%o|%j'
 echo "asked $?"
 """,
     lives=lambda state: JobRow("", "", state).live,
@@ -69,10 +70,10 @@ for name in {names}; do
 done
 :
 """
-# scancel takes ids, which Slurm gives to other jobs one day: only jobs that still have our names are cancelled. The
-# rows are words of the script and no here-document: see environment.py.
+# scancel takes ids, which Slurm gives to other jobs one day: only jobs that lie in our folders are cancelled. The rows
+# are words of the script and no here-document: see environment.py.
 _CANCEL_SCRIPT = """\
-{preamble}rows=$(squeue --noheader --states=all --jobs={ids} --format='%i|%j')
+{preamble}rows=$(squeue --noheader --states=all --jobs={ids} --format='%i|%Z|%o')
 echo "squeue $?"
 set --
 set -f
@@ -217,9 +218,7 @@ def show_job(transport: Transport, job: Submitted) -> JobRow | None:
     if result.exit_code != 0:
         return None
     row = scontrol_row(result.stdout.decode(errors="replace"))
-    if row is None or row.name != job.name:
-        return None
-    return row
+    return row if row is not None and row.lies_in(job.name) else None
 
 
 def ask_nodes(transport: Transport) -> dict[str, NodeRow]:
@@ -285,8 +284,8 @@ def _ask_one_job(transport: Transport, job_id: str, *, squeue: str, sacct: str) 
 
 
 def cancel(transport: Transport, jobs: Sequence[Submitted]) -> CancelResult:
-    """Cancel those of the jobs that squeue shows with their id and name. Raises AwayError as the transport does."""
-    ours = " | ".join(shlex.quote(f"{job.job_id}|{job.name}") for job in jobs)
+    """Cancel those of the jobs that squeue shows with their id and folder. Raises AwayError as the transport does."""
+    ours = " | ".join(f"{shlex.quote(f'{job.job_id}|')}*{shlex.quote(in_folder(job.name))}*" for job in jobs)
     script = _CANCEL_SCRIPT.format(preamble=QUERY_PREAMBLE, ids=_ids(jobs), ours=ours)
     output, errors = _run(transport, script)
     exit_codes = dict(re.findall(r"^(squeue|scancel|none) (\d+)$", output, re.MULTILINE))

@@ -11,20 +11,21 @@ from platforms.job import State
 from platforms.nodes import bracket_names
 from platforms.schedulers.slurm.states import STATES
 
-# The reasons stand last because they may contain anything.
-SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%n|%r"
+# What may contain anything stands last: reasons, paths, and names of jobs, which people change.
+SQUEUE_FORMAT = "%i|%T|%V|%S|%N|%n|%r|%Z|%o"
 SINFO_FORMAT = "%N|%P|%T|%f|%G|%H|%u|%E"
 VET_STEP = "hpc-ml-bench-vet"  # the step that compares a job's nodes; however it ends, the job goes on
-SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList,ConsumedEnergyRaw,TimelimitRaw"
+SACCT_FIELDS = "JobIDRaw,State,Submit,Start,End,ExitCode,NodeList,ConsumedEnergyRaw,TimelimitRaw,WorkDir,JobName"
 
 
 @dataclass(frozen=True)
 class JobRow:
     """One job, or one step of a job, as squeue, sacct or scontrol shows it.
 
-    Times are Unix seconds. `state` is its first word, as in STATES; `asked_nodes` are those that it must have, in
-    Slurm's form; `expected_s` is when Slurm's backfill scheduler expects a pending job to start; `energy_j` is what its
-    nodes took, as far as the cluster's plugin counts it; `limit_s` is its time limit, which others may have changed.
+    Times are Unix seconds. `name` is that of a step; `state` is its first word, as in STATES; `asked_nodes` are those
+    that it must have, in Slurm's form; `paths` has the job's work folder and, of squeue and scontrol, its script;
+    `expected_s` is when Slurm's backfill scheduler expects a pending job to start; `energy_j` is what its nodes took,
+    as far as the cluster's plugin counts it; `limit_s` is its time limit, which others may have changed.
     """
 
     id: str
@@ -41,6 +42,11 @@ class JobRow:
     expected_s: float | None = None
     energy_j: float | None = None
     limit_s: float | None = None
+    paths: str = ""
+
+    def lies_in(self, name: str) -> bool:
+        """Whether the job is the one that we submitted under this name. People and plugins change the name itself."""
+        return in_folder(name) in self.paths
 
     @property
     def live(self) -> bool:
@@ -95,14 +101,20 @@ class ExitFile:
     nodes: str = ""
 
 
+def in_folder(name: str) -> str:
+    """Return what the paths of a job's script and work folder contain, whatever work_dir is called where Slurm runs."""
+    return f"/jobs/{name}/"
+
+
 def squeue_rows(output: str) -> dict[str, JobRow]:
     """Parse the output of `squeue -h -o SQUEUE_FORMAT` into rows by job id."""
     rows = {}
     for line in output.splitlines():
-        fields = line.split("|", 7)
-        if len(fields) != 8:
+        fields = line.split("|", 6)
+        if len(fields) != 7:
             continue
-        job_id, state, name, submitted, start, nodes, asked_nodes, reason = (field.strip() for field in fields)
+        job_id, state, submitted, start, nodes, asked_nodes, rest = (field.strip() for field in fields)
+        reason, _, paths = rest.partition("|/")
         start_s = unix_time(start)
         started_s = None
         expected_s = None
@@ -113,7 +125,7 @@ def squeue_rows(output: str) -> dict[str, JobRow]:
         # else: the job ended without ever having a node, and the time is that of its end
         rows[job_id] = JobRow(
             id=job_id,
-            name=name,
+            name="",
             state=state,
             reason=_blank_if_none(reason),
             nodes=nodes,
@@ -121,6 +133,7 @@ def squeue_rows(output: str) -> dict[str, JobRow]:
             submitted_s=unix_time(submitted),
             started_s=started_s,
             expected_s=expected_s,
+            paths=f"/{paths}",
         )
     return rows
 
@@ -129,16 +142,16 @@ def sacct_rows(output: str) -> dict[str, list[JobRow]]:
     """Parse the output of `sacct -n -P -o SACCT_FIELDS`: by job id, the job's own row first, then its steps' rows."""
     rows: dict[str, list[JobRow]] = {}
     for line in output.splitlines():
-        fields = line.split("|")
+        fields = line.split("|", 9)
         if len(fields) != 10:
             continue
-        row_id, state_text, name, submitted, started, ended, exit_text, nodes, joules, minutes = fields
+        row_id, state_text, submitted, started, ended, exit_text, nodes, joules, minutes, rest = fields
         state, _, cancelled_by = state_text.partition(" ")  # CANCELLED by 1000
         exit_code, signal = _exit_code_and_signal(exit_text)
         had_nodes = nodes not in ("", "None assigned")
         row = JobRow(
             id=row_id,
-            name=name,
+            name=rest.rpartition("|")[2],
             state=state.rstrip("+"),
             reason=state_text if cancelled_by else "",
             nodes=nodes if had_nodes else "",
@@ -150,6 +163,7 @@ def sacct_rows(output: str) -> dict[str, list[JobRow]]:
             # where nothing counts it is 0, empty, or, by some versions, 2^64 - 2
             energy_j=float(joules) if joules.isdecimal() and 0 < int(joules) < 2**63 else None,
             limit_s=60.0 * int(minutes) if minutes.isdecimal() else None,
+            paths=rest,
         )
         job_id = row_id.partition(".")[0]
         rows.setdefault(job_id, []).append(row)
@@ -164,7 +178,7 @@ def scontrol_row(output: str) -> JobRow | None:
     exit_code, signal = _exit_code_and_signal(values.get("ExitCode", ""))
     return JobRow(
         id=values["JobId"],
-        name=values.get("JobName", ""),
+        name="",
         state=values["JobState"],
         reason=_blank_if_none(values.get("Reason", "")),
         nodes=_blank_if_none(values.get("NodeList", "")),
@@ -173,6 +187,7 @@ def scontrol_row(output: str) -> JobRow | None:
         submitted_s=unix_time(values.get("SubmitTime", "")),
         started_s=unix_time(values.get("StartTime", "")),
         ended_s=unix_time(values.get("EndTime", "")),
+        paths=output.partition(" Command=")[2],
     )
 
 

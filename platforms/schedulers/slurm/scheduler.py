@@ -1,7 +1,7 @@
 """SlurmScheduler: jobs through Slurm's commands on its login node, on this machine or over ssh.
 
 A poll is one squeue for all jobs, and one sacct for those that have ended. Everything can be found again by a job's
-name and id, so another process sees the same jobs.
+id and folder, so another process sees the same jobs. Names, partitions and accounts may change while a job lives.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ class SlurmScheduler(Scheduler):
             row is not None and asked_node_is_out(row.reason) and row.asked_nodes for row in queue_rows.values()
         )
         never_began = any(
-            job.name not in poll.started and _is_cancelled(queue_rows[job.job_id], _accounting_rows(job, accounting))
-            for job in not_live
+            job.name not in poll.started and _is_cancelled(row, _accounting_rows(job, row, accounting))
+            for job, row in ((job, queue_rows[job.job_id]) for job in not_live)
         )
         if waits_for_node or never_began:
             with contextlib.suppress(AwayError):
@@ -180,11 +180,11 @@ class SlurmScheduler(Scheduler):
         return statuses
 
     def _queue_rows(self, jobs: Sequence[Submitted], poll: queries.PollResult) -> dict[str, JobRow | None]:
-        """Return squeue's row of each job, by job id. Slurm reuses ids after a crash: the name must be ours, too."""
+        """Return squeue's row of each job, by job id. Slurm reuses ids after a crash: the folder must be ours, too."""
         rows: dict[str, JobRow | None] = {}
         for job in jobs:
             row = poll.rows.get(job.job_id)
-            rows[job.job_id] = row if row is not None and row.name == job.name else None
+            rows[job.job_id] = row if row is not None and row.lies_in(job.name) else None
         return rows
 
     def _polled_job(
@@ -201,7 +201,7 @@ class SlurmScheduler(Scheduler):
         exit_file = poll.exit_files.get(job.name)
         return judge.PolledJob(
             queue_row=queue_row,
-            accounting_rows=_accounting_rows(job, accounting),
+            accounting_rows=_accounting_rows(job, queue_row, accounting),
             accounting_enabled=accounting.enabled,
             scontrol_row=scontrol_row,
             exit_file=exit_file,
@@ -338,10 +338,14 @@ def _is_cancelled(queue_row: JobRow | None, accounting_rows: Sequence[JobRow] | 
     return any(row.state == "CANCELLED" and row.nodes for row in rows)
 
 
-def _accounting_rows(job: Submitted, accounting: queries.AccountingResult) -> Sequence[JobRow] | None:
+def _accounting_rows(
+    job: Submitted, queue_row: JobRow | None, accounting: queries.AccountingResult
+) -> Sequence[JobRow] | None:
     """Return the row of the job and those of its steps; None when accounting does not answer.
 
-    Of an id that Slurm gave twice, accounting has the rows of both jobs: ours are those below the row with our name.
+    Of an id that Slurm gave twice, accounting has the rows of both jobs: ours are those below the row with our folder
+    or, where somebody has changed that, with the time at which by squeue our job was submitted. Of a job that was
+    queued again they are those of its first start.
     """
     if accounting.rows is None:
         return None
@@ -351,6 +355,7 @@ def _accounting_rows(job: Submitted, accounting: queries.AccountingResult) -> Se
         is_job = row.id == job.job_id
         if is_job and own_rows:
             break  # the rows of the next job with this id begin
-        if own_rows or (is_job and row.name == job.name):
+        same_time = queue_row is not None and row.submitted_s == queue_row.submitted_s
+        if own_rows or (is_job and (row.lies_in(job.name) or same_time)):
             own_rows.append(row)
     return own_rows

@@ -21,8 +21,9 @@ CLAIM_S = LIMIT_S + 30  # when a claim is this old, its owner's sbatch has ended
 TWICE_S = 15  # between two answers of Slurm that it does not know the job, before we believe it
 
 # $folder is claimed by mkdir, which only one of many callers can win; only the winner calls sbatch. A caller that finds
-# a claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm said "no such
-# job" twice. The text is a word of the script and no here-document: see environment.py.
+# a claim without an id asks Slurm for a job of ours in this folder (the job itself writes the id when it starts), and
+# takes an old claim over only when Slurm said "no such job" twice. Accounting is asked from two days before the claim
+# on, since clocks differ. The text is a word of the script and no here-document: see environment.py.
 _SCRIPT = """\
 {preamble}
 folder={folder}
@@ -34,8 +35,11 @@ mkdir -p "$folder" || say unwritable
 if ! mkdir "$folder/claim" 2>/dev/null; then
     [ -s "$folder/claim/since" ] || echo "$now" > "$folder/claim/since"  # its owner was killed at once
     since=$(cat "$folder/claim/since")
-    id=$(squeue --noheader --me --states=all --name={name} --format=%i) || say away
-    [ -n "$id" ] || id=$(sacct -X -n -P --name={name} --starttime=now-7days --format=JobIDRaw 2>/dev/null)
+    jobs=$(squeue --noheader --all --me --states=all --format='%i|%Z|%o') || say away
+    days=$(((now - since) / 86400 + 2))
+    id=$(printf '%s\n' "$jobs" | grep -F "|$folder/" | sort -n | head -n 1)
+    [ -n "$id" ] || id=$(sacct -X -n -P --starttime=now-${{days}}days --format=JobIDRaw,WorkDir 2>/dev/null |
+        grep -F "|$folder/" | sort -n | head -n 1)
     id=${{id%%[!0-9]*}}
     if [ -n "$id" ]; then
         echo "$id" > "$folder/id.draft" && mv "$folder/id.draft" "$folder/id" && say id "$id"
@@ -107,7 +111,6 @@ def submission_script(spec: JobSpec, text: str, folder: str, requirements: str =
     script = _SCRIPT.format(
         preamble=submission_preamble(text),
         folder=shlex.quote(folder),
-        name=shlex.quote(spec.name),
         requirements=requirements,
         claim_s=CLAIM_S,
         twice_s=TWICE_S,
