@@ -16,6 +16,7 @@ import pytest
 
 from harness.options import KEPT, Options
 from harness.wording import first_of
+from platforms import checkout
 from platforms.job import JobSpec
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import Attempt, SessionRecord
@@ -65,7 +66,7 @@ def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec], history: Pa
         plan["gate"] = gate
     site = config.getoption("site")
     if site:
-        plan["site"] = str(Path(site).absolute())
+        plan["site"] = str(checkout.absolute(Path(site)))
     return plan
 
 

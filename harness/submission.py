@@ -21,6 +21,7 @@ from harness.running import Running, RunningTest
 from harness.session_end import ended_properly
 from harness.trials import Trials
 from harness.wording import counted
+from platforms import checkout
 from platforms.job import RefusedError
 from platforms.runner import Runner
 from reporting.history.place import refuse_missing
@@ -156,7 +157,7 @@ def _history_entries(inputs: Inputs) -> HistoryEntries:
         if options.trials.check is not None:
             from harness import user_check
 
-            folder = (options.runs.parent / user_check.HISTORY).absolute()
+            folder = checkout.absolute(options.runs.parent / user_check.HISTORY)
         return HistoryEntries(folder, inputs.site.name)
     except RefusedError as error:
         raise pytest.UsageError(f"{error}. Nothing was submitted") from None
