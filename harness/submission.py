@@ -53,6 +53,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     if not chosen:
         yield
         return
+    job_checks.refuse_repeaters(config, chosen)
     output_paths.refuse_unwritable(options.runs)
     entries = _history_entries(inputs)
     factory = JobFactory(suite.selection, chosen, run_id)
