@@ -80,8 +80,9 @@ FILES = pytest.StashKey[TestFiles]()
 def choose(config: pytest.Config, site: Path) -> None:
     """Turn the typed arguments into files and tests.
 
-    No argument, or the suite's folder, stands for all of its benchmarks and all tests of the site. An id stands for one
-    test, in every current directory. --resume has chosen its tests already. Raises UsageError.
+    No argument, or the suite's folder, stands for all of its benchmarks and all tests of the site; no argument in the
+    site's folder for its tests. An id stands for one test, in every current directory. --resume has chosen its tests
+    already. Raises UsageError.
     """
     here = config.invocation_params.dir
     files = TestFiles(config.rootpath, checkout.absolute(here / site))
@@ -98,7 +99,9 @@ def choose(config: pytest.Config, site: Path) -> None:
         config.args = arguments
         return
     is_below_root = here != files.root and files.root in here.parents
-    if source is pytest.Config.ArgsSource.TESTPATHS or not is_below_root:
+    if here == files.site and files.of_site():  # as in any folder, its own tests are meant
+        config.args = [str(path) for path in files.of_site()]
+    elif source is pytest.Config.ArgsSource.TESTPATHS or not is_below_root:
         config.args = _all(files, config) or config.args
 
 
