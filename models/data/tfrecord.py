@@ -155,8 +155,9 @@ def _by_deflate(file: Any, most: int) -> ReadInto:
 
     data = file.read()
     try:
+        is_once = not _holds(data[-4:], memoryview(data)[:-4])
         content = deflate.gzip_decompress(data, most)
-        is_all = data.endswith(struct.pack("<I", len(content))) and not _holds(data[-4:], memoryview(data)[:-4])
+        is_all = is_once and data.endswith(struct.pack("<I", len(content)))
     except (ValueError, deflate.DeflateError):
         is_all = False
     if is_all:

@@ -219,7 +219,7 @@ def test_what_others_do_to_jobs(runner: Runner, work: Path, slurm: Cluster) -> N
 @NIGHTLY
 def test_a_job_that_is_suspended_says_so(runner: Runner, work: Path, slurm: Cluster, tmp_path: Path) -> None:
     """Slurm stops and continues each process, and the clock on the wall goes on."""
-    measured = f"{PYTHON} -m models node sh -c \"touch {tmp_path}/begun; {gated(tmp_path / 'gate', 'true')}\""
+    measured = f'{PYTHON} -m models node sh -c "touch {tmp_path}/begun; {gated(tmp_path / "gate", "true")}"'
     job = runner.add(shell("suspended", f"cd {Path(__file__).parents[2]}; {measured}"), cluster(work))
     pumped(runner, lambda: (tmp_path / "begun").exists(), "it is measured")
     slurm.ask("scontrol", "suspend", str(job.job_id))
