@@ -41,9 +41,13 @@ def options_of(words: Sequence[str], folder: Path, *, has_configuration: bool) -
     options = [f"--config-file={INI}"]
     if any(word == "--site" or word.startswith("--site=") for word in words):
         return options
-    files = [folder / word.partition("::")[0] for word in words if not word.startswith("-")]
+    named = [folder / word.partition("::")[0] for word in words if not word.startswith("-")]
+    files = [file for file in named if file.suffix == ".py" and file.is_file()]
+    is_here = all(path.resolve().is_relative_to(folder) for path in named if path.exists())
+    if is_here and not has_configuration:  # in a site's folder, all of its tests are meant
+        files += sorted(folder.glob("test_*.py"))
     for file in files:
-        if file.suffix == ".py" and file.is_file() and WORKLOAD in file.read_bytes():
+        if WORKLOAD in file.read_bytes():
             is_elsewhere = not file.resolve().is_relative_to(ROOT)
             if is_elsewhere and not os.environ.get("HPC_ML_BENCH_SITE"):
                 options.append(f"--site={file.parent}")

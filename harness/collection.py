@@ -5,7 +5,6 @@ A test of the site has the id `site/test_mine.py::test_mine[…]` on every machi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.naming import WANTED
+from platforms import checkout
 
 SITE = "site"
 
@@ -80,11 +80,12 @@ FILES = pytest.StashKey[TestFiles]()
 def choose(config: pytest.Config, site: Path) -> None:
     """Turn the typed arguments into files and tests.
 
-    No argument, or the suite's folder, stands for all of its benchmarks and all tests of the site. An id stands for one
-    test, in every current directory. --resume has chosen its tests already. Raises UsageError.
+    No argument, or the suite's folder, stands for all of its benchmarks and all tests of the site; no argument in the
+    site's folder for its tests. An id stands for one test, in every current directory. --resume has chosen its tests
+    already. Raises UsageError.
     """
     here = config.invocation_params.dir
-    files = TestFiles(config.rootpath, Path(os.path.normpath(here / site)))
+    files = TestFiles(config.rootpath, checkout.absolute(here / site))
     config.stash[FILES] = files
     if WANTED in config.stash:
         return
@@ -98,7 +99,9 @@ def choose(config: pytest.Config, site: Path) -> None:
         config.args = arguments
         return
     is_below_root = here != files.root and files.root in here.parents
-    if source is pytest.Config.ArgsSource.TESTPATHS or not is_below_root:
+    if here == files.site and files.of_site():  # as in any folder, its own tests are meant
+        config.args = [str(path) for path in files.of_site()]
+    elif source is pytest.Config.ArgsSource.TESTPATHS or not is_below_root:
         config.args = _all(files, config) or config.args
 
 
@@ -112,7 +115,7 @@ def _all(files: TestFiles, config: pytest.Config) -> list[str]:
 
 def _resolve(files: TestFiles, config: pytest.Config, word: str) -> list[str]:
     file, colons, test = word.partition("::")
-    typed = Path(os.path.normpath(config.invocation_params.dir / file))
+    typed = checkout.absolute(config.invocation_params.dir / file)
     if not typed.exists() and files.of_test(file).exists():  # an id, as pytest prints it
         typed = files.of_test(file)
     path = files.resolve(typed)

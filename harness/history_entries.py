@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platforms import checkout
 from platforms.job import BenchError, Outcome, Run, Trial, job_key
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.runner.messages import NEVER_SUBMITTED
@@ -176,7 +177,8 @@ class HistoryEntries:
         dead = []
         for path in session_history.files_of_unfinished(run_folder):
             record = session_history.read_session(path)
-            if record is None or record.plan.get("history") != str(self.folder):
+            history = record.plan.get("history") if record else None
+            if record is None or history is None or not checkout.is_same(Path(history), self.folder):
                 continue
             if not session_liveness.seems_alive(record):
                 dead.append(record)

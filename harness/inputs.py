@@ -49,7 +49,7 @@ class Inputs:
         """The folder of the site's history, absolute."""
         from reporting.history.place import history_folder
 
-        return history_folder(self.options.typed_history, self.site, self.options.site).absolute()
+        return checkout.absolute(history_folder(self.options.typed_history, self.site, self.options.site))
 
     def typed_for_commands(self, history: Path) -> str:
         """Write `--site=DIR` and `--history=DIR`, as far as a command that reads this history needs them.
@@ -61,11 +61,12 @@ class Inputs:
         checkout_of_job = os.environ.get("CI_PROJECT_DIR")
 
         def is_of_job(folder: Path) -> bool:
-            return checkout_of_job is not None and folder.absolute().is_relative_to(Path(checkout_of_job).absolute())
+            real = Path(os.path.realpath(folder))
+            return checkout_of_job is not None and real.is_relative_to(os.path.realpath(checkout_of_job))
 
         site = self.options.site
         typed = "" if is_of_job(site) else checkout.site_option(site)
-        is_default = history == history_folder(None, self.site, site).absolute()
+        is_default = checkout.is_same(history, history_folder(None, self.site, site))
         if not is_default and not is_of_job(history):
             typed += f" --history={shlex.quote(str(history))}"
         return typed.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -21,6 +22,26 @@ CHECK_S = 60.0  # the time limit of a Python interpreter that parses one command
 
 # The id of a job test begins like this: cases.case_id.
 JOB_TEST = re.compile(r"[^[]*\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b")
+
+# Plugins of pytest that run a test again, beside others or in another process, by the names under which pytest knows
+# them: their options, settings of pytest.ini and marks that do it. Those in ONCE_IS_NOTHING do nothing with a 1.
+REPEATERS = {
+    "rerunfailures": ("reruns", "force_reruns", "flaky"),
+    "flaky": ("force_flaky", "flaky"),
+    "pytest-retry": ("retries", "flaky"),
+    "pytest_forked": ("forked",),
+    "pytest_isolate": ("isolate", "isolate_timeout", "isolate_mem_limit", "isolate_cpu_limit"),
+    "repeat": ("count", "repeat"),
+    "loop": ("loop", "hours", "minutes", "seconds"),
+    "pytest_stress": ("hours", "minutes", "seconds"),
+    "pytest-rerun-all": ("rerun_time", "rerun_iter"),
+    "flakefinder": ("flake_finder_enable",),
+    "parallel": ("workers", "tests_per_worker"),
+    "run-parallel": ("parallel_threads", "iterations", "forever"),
+    "concurrent": ("concurrent_mode",),
+    "pytest-mp": ("use_mp",),
+}
+ONCE_IS_NOTHING = ("count", "loop", "parallel_threads", "iterations", "workers", "tests_per_worker")
 
 
 def cost_line(inputs: Inputs, jobs: Sequence[JobSpec], most_h: float) -> str | None:
@@ -139,3 +160,20 @@ def refuse_xdist(ids: Sequence[str]) -> None:
         raise pytest.UsageError(
             f"-n (xdist) does not go with job tests such as {job_tests[0]}: leave it out, they run side by side anyway"
         )
+
+
+def refuse_repeaters(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Raise UsageError where another plugin would run job tests again or elsewhere: a job is measured once, by us."""
+    for plugin, names in REPEATERS.items():
+        for name in names if config.pluginmanager.hasplugin(plugin) else ():
+            value = config.getoption(name, None)
+            with contextlib.suppress(ValueError):  # pytest.ini knows no such setting
+                value = value or config.getini(name)
+            is_once = name in ONCE_IS_NOTHING and str(value) == "1"
+            marked = [item for item in items if item.get_closest_marker(name)]
+            if (value and str(value) != "0" and not is_once) or marked:
+                raise pytest.UsageError(
+                    f"{name} (of the plugin {plugin}) does not go with job tests such as "
+                    f"{(marked or items)[0].nodeid}: it runs the test again or in another process, and its job not: "
+                    "leave it out (the gate repeats suspect jobs by itself: docs/gate.md). Nothing was submitted"
+                )

@@ -14,6 +14,7 @@ from harness.naming import WANTED
 from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.session_start import TESTS_PER_LINE, has_result, refuse_archived
 from harness.wording import first_of
+from platforms import checkout
 from platforms.job import RefusedError
 from platforms.rundir import job_folder, session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
@@ -46,7 +47,7 @@ def restore(config: pytest.Config) -> None:
         test for record in sessions for test, options_of_test in record.options.items() if options_of_test == options
     ]
     _restore_places(config, sessions[-1].plan, is_carried=job_folder.is_carried(runs / run_id))
-    test_files = TestFiles(config.rootpath, site_folder(config).absolute())
+    test_files = TestFiles(config.rootpath, checkout.absolute(site_folder(config)))
     paths = dict.fromkeys(test_files.of_test(test) for test in tests)
     config.args = [str(path) for path in paths if path.exists()]
     if not config.args:

@@ -17,6 +17,7 @@ import pytest
 
 from harness.options import KEPT, Options
 from harness.wording import first_of
+from platforms import checkout
 from platforms.job import JobSpec
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import Attempt, SessionRecord
@@ -76,7 +77,7 @@ def session_plan(
         plan["gate"] = gate
     site = config.getoption("site")
     if site:
-        plan["site"] = str(Path(site).absolute())
+        plan["site"] = str(checkout.absolute(Path(site)))
     return plan
 
 

@@ -21,6 +21,7 @@ from harness.running import Running, RunningTest
 from harness.session_end import ended_properly
 from harness.trials import Trials
 from harness.wording import counted
+from platforms import checkout
 from platforms.job import RefusedError
 from platforms.runner import Runner
 from reporting.history.place import refuse_missing
@@ -52,6 +53,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     if not chosen:
         yield
         return
+    job_checks.refuse_repeaters(config, chosen)
     output_paths.refuse_unwritable(options.runs)
     entries = _history_entries(inputs)
     factory = JobFactory(suite.selection, chosen, run_id)
@@ -156,7 +158,7 @@ def _history_entries(inputs: Inputs) -> HistoryEntries:
         if options.trials.check is not None:
             from harness import user_check
 
-            folder = (options.runs.parent / user_check.HISTORY).absolute()
+            folder = checkout.absolute(options.runs.parent / user_check.HISTORY)
         return HistoryEntries(folder, inputs.site.name)
     except RefusedError as error:
         raise pytest.UsageError(f"{error}. Nothing was submitted") from None

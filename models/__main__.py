@@ -53,6 +53,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if command_line[:1] == ["node"]:  # what follows is another program's command line
         return node.main(command_line[1:])
     if command_line[:1] == ["vet"]:
+        if command_line[1:2] == ["job"]:
+            from models import vet_job  # imported late: a prolog needs nothing of it
+
+            return vet_job.main(command_line[2:])
         return vet.main(command_line[1:])
     try:
         options = parser().parse_args(command_line)

@@ -11,7 +11,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
-from models.accelerators import Accelerator
+from models import dtypes
+from models.accelerators import Accelerator, EagerAccelerator
 from models.benchmarks import large_model
 from models.data.manifest import how_to_make
 from models.errors import ImpossibleRequest, first_line
@@ -50,6 +51,24 @@ def product_flops(ranks: Ranks, accelerator: Accelerator, dtype: str) -> float:
     ranks.barrier()
     rates = ranks.gather(accelerator.product_flops(dtype))
     return sum(rate or 0.0 for rate in rates)
+
+
+def multiplied_in(ranks: Ranks, setup: TrainingSetup) -> List[str]:
+    """Find in which format each rank's device multiplies fp32 numbers (CPUs and GPUs): on rank 0 for hpcml_start.
+
+    Return a warning where that is less than the dtype says. What autocast leaves in fp32 is no product.
+    """
+    if not isinstance(setup.accelerator, EagerAccelerator):
+        return []
+    setup.multiplied_in.update(dtypes.multiplied_in(setup.accelerator.device))
+    dtype = setup.request.dtype
+    worse = dtypes.WORST_FIRST[: dtypes.WORST_FIRST.index(dtype)] if dtype in dtypes.WORST_FIRST else ()
+    for rank, formats in enumerate(ranks.gather(setup.multiplied_in)):
+        less = " and ".join(f"a {name} in {found}" for name, found in formats.items() if found in worse)
+        if less:
+            why = "is ONEDNN_DEFAULT_FPMATH_MODE or NVIDIA_TF32_OVERRIDE set?"
+            return [f"less than {dtype}: rank {rank} computes {less} ({why})"]
+    return []
 
 
 # --- the data: is it this benchmark's? --------------------------------------------------------------------------------

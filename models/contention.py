@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import platform
 import re
+import signal
 import threading
 import time
 from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence
@@ -61,12 +62,19 @@ class ContentionWatch:
         self._now = now
         self._before: Optional[Counters] = None
         self._after: Optional[Counters] = None
+        self._continued = 0  # how often this process was continued, as after `scontrol suspend`
 
     def begin(self) -> None:
+        self._after, self._continued = None, 0
+        with contextlib.suppress(ValueError):  # only the main thread may
+            signal.signal(signal.SIGCONT, self._on_continued)
         self._before = read_counters(self._root, self._now)
 
     def end(self) -> None:
         self._after = read_counters(self._root, self._now)
+
+    def _on_continued(self, *_: object) -> None:
+        self._continued += self._after is None
 
     def counted(self, threads: int, of_node: bool) -> Optional[Dict[str, Any]]:
         """Return by how much the counters changed, for `join`; None if they were not read twice.
@@ -84,6 +92,7 @@ class ContentionWatch:
             "elapsed_s": after.at_s - before.at_s,
             "used_s": _difference(before.used_s, after.used_s),
             "waited_s": _difference(before.waited_s, after.waited_s),
+            "continued": self._continued,
             "waited_most_s": max(_differences(before.waited_of_s, after.waited_of_s).values(), default=None),
             "threads": threads,
             "cores": [before.cores, after.cores],
@@ -265,6 +274,7 @@ def join(counted: Sequence[Optional[Counted]], on_cpu: bool) -> Contention:
         *_on_crowds(nodes, on_cpu),
         *_on_idle_cores(nodes, on_cpu),
         *_on_quotas(ranks),
+        *_on_stops(ranks),
     ]
     return Contention(_rounded(value), warnings)
 
@@ -412,6 +422,15 @@ def _on_quotas(ranks: Mapping[int, Counted]) -> Iterator[str]:
             yield (
                 f"the CPU quota changed while this job was measured: from {_quota_text(before)} to {_quota_text(after)}"
             )
+            return
+
+
+def _on_stops(ranks: Mapping[int, Counted]) -> Iterator[str]:
+    """Warn of a job that its scheduler, or a person, has stopped for a while: the clock on the wall went on."""
+    for number, counted in ranks.items():
+        if counted.get("continued"):
+            times = f"{counted['continued']} time(s)"
+            yield f"suspended: rank {number} on {counted['host']} was stopped and continued {times} in the windows"
             return
 
 

@@ -42,7 +42,7 @@ def start_value(setup: TrainingSetup, backend: Optional[str], replicas: Optional
         "workload_version": setup.benchmark.WORKLOAD_VERSION,
         "code": code_hash(__file__),
         "request": setup.request.wire(),
-        "device": setup.accelerator.facts(setup.request.dtype),
+        "device": {**setup.accelerator.facts(setup.request.dtype), "multiplied_in": setup.multiplied_in or None},
         "world": {
             "size": world.size,
             "local_size": world.local_size,

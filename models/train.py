@@ -75,6 +75,7 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     checks.check_devices_differ(ranks, accelerator)
     attainable_before = checks.attainable_flops(ranks, accelerator, request.dtype)
     products_before = checks.product_flops(ranks, accelerator, request.dtype)
+    setup.warnings.extend(checks.multiplied_in(ranks, setup))
 
     # Model, optimiser and loader: forward, backward and update belong together, because some devices compile them to
     # one program. CPUs and GPUs: models/steps/eager.py.

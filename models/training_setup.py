@@ -6,7 +6,7 @@ import argparse
 import itertools
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
@@ -43,6 +43,7 @@ class TrainingSetup:
     request: Request
     started_s: float  # when the process started, by time.perf_counter
     warnings: List[str]  # for the reader of the result; grows during the run
+    multiplied_in: Dict[str, str] = field(default_factory=dict)  # of models.dtypes, as far as it is measured
 
 
 def set_up(options: argparse.Namespace, world: World, started_s: float) -> TrainingSetup:

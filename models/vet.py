@@ -29,10 +29,6 @@ COMING_UP = ("INIT", "ARMED")  # of InfiniBand, until the subnet manager has see
 def main(arguments: Sequence[str]) -> int:
     if list(arguments[:1]) == ["limits"] and len(arguments) == 2:
         return by_limits(arguments[1])
-    if list(arguments[:1]) == ["job"]:
-        from models import vet_job  # imported late: a prolog needs nothing of it
-
-        return vet_job.main(arguments[1:])
     print("usage: vet limits FILE, or vet job [--unfit FILE] [--known NAMES]", file=sys.stderr)
     return 2
 

@@ -18,6 +18,20 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "platforms"
 
 
+def absolute(path: Path) -> Path:
+    """The absolute path without `..`. What follows the last one stays: machines may know only a link."""
+    parts = path.absolute().parts
+    if ".." not in parts:
+        return Path(*parts)
+    behind = len(parts) - parts[::-1].index("..")
+    return Path(os.path.realpath(Path(*parts[:behind])), *parts[behind:])
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two paths, one of which need not exist, lead to one place, however they are written."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
 @cache
 def benchmarks(root: Path = ROOT) -> tuple[str, ...]:
     """The benchmarks that can be trained: each module of models/benchmarks is one, as in `models.benchmarks.names`.
@@ -48,7 +62,7 @@ def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str]
 
 def site_option(site: Path, root: Path = ROOT) -> str:
     """The option ` --site=DIR` for a command to type; empty if the site's folder is site/ of the clone."""
-    if site.absolute() == root / "site":
+    if is_same(site, root / "site"):
         return ""
     return f" --site={shlex.quote(str(site))}"
 
@@ -59,9 +73,8 @@ def home(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.e
     That is the site's folder, if it is not site/ of the clone and can be written: so one clone serves many sites. Else
     it is the clone. Raises RefusedError if a folder that is named does not exist.
     """
-    site = site_folder(named, root, environ).absolute()
-    is_in_clone = site.resolve() == (root / "site").resolve()
-    if is_in_clone or not os.access(site, os.W_OK | os.X_OK):
+    site = absolute(site_folder(named, root, environ))
+    if is_same(site, root / "site") or not os.access(site, os.W_OK | os.X_OK):
         return root
     return site
 

@@ -62,6 +62,26 @@ def test_own_tests_run_from_any_folder_and_leave_it_as_it_was(
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_in_the_sites_folder_its_tests_are_meant(site: Path, environ: dict[str, str]) -> None:
+    for words in ([], ["."], ["-m", "mine"], [str(site)]):
+        done = run(site, environ, "-m", "pytest", "--collect-only", "-q", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "site/test_x.py::test_it[" in done.stdout
+        assert "test_resnet50" not in done.stdout
+    done = run(site, environ, "-m", "pytest", "--resume")
+    assert f"no run in {site / 'runs'} is unfinished" in done.stderr
+
+
+def test_another_projects_tests_are_not_run_as_ours_from_a_sites_folder(
+    tmp_path: Path, site: Path, environ: dict[str, str]
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/test_theirs.py").write_text("import sys\ndef test_it(): assert 'harness' not in sys.modules\n")
+    for name in ("theirs", "theirs/test_theirs.py"):
+        done = run(site, environ, "-m", "pytest", str(tmp_path / name))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_folder_after_a_blank_is_not_taken_for_the_root(tmp_path: Path, environ: dict[str, str]) -> None:
     done = run(ROOT, environ, "-m", "pytest", "--collect-only", "-q", "-m", "local", "--history", str(tmp_path))
     assert "test_resnet50.py::test_resnet50[local-" in done.stdout, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -82,6 +83,18 @@ def test_the_files_that_travel_need_the_standard_library_only():
     for name in travelling:
         foreign = tops(ROOT / name) - set(sys.stdlib_module_names)
         assert not foreign, f"{name} imports {foreign}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Late imports count, too; a module may use the package that it is in."""
+    grimp = pytest.importorskip("grimp")
+    packages = ("harness", "platforms", "reporting", "models", "pipeline")
+    graph = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
+    imported = {
+        module: {one for one in graph.find_modules_directly_imported_by(module) if not module.startswith(f"{one}.")}
+        for module in graph.modules
+    }
+    graphlib.TopologicalSorter(imported).prepare()  # CycleError names the circle
 
 
 def test_job_py_imports_nothing_of_ours():

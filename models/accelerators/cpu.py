@@ -72,7 +72,7 @@ class Cpu(OneDevicePerRank):
         return bool(BF16_FLAGS & host.cpu_flags(self._root))
 
     def settle(self, dtype: str) -> None:
-        """Make malloc keep memory. There is no TF32 to switch off."""
+        """Make malloc keep memory. torch switches no TF32 here; what oneDNN does is measured (models/dtypes.py)."""
         self.kept_memory = keep_memory()
 
     def clock(self) -> meter.HostClock:

@@ -30,7 +30,7 @@ class TypedOptions:
     @classmethod
     def of_runs(cls, runs: Path) -> TypedOptions:
         """The options that name this folder of runs; its site is not known."""
-        return cls(runs_dir="" if runs == checkout.ROOT / "runs" else str(runs))
+        return cls(runs_dir="" if checkout.is_same(runs, checkout.ROOT / "runs") else str(runs))
 
     def command(self, words: str) -> str:
         """A command of this program, as in `python -m platforms jobs RUN`."""
@@ -81,7 +81,8 @@ def plain(runs: Path, word: str) -> str:
     """A run's id, which may be typed as its folder, as a shell completes it: RUN/, runs/RUN/. Raises RefusedError."""
     if not word:
         raise RefusedError("RUN is empty: type a run's id, or latest; was it a variable that is not set?")
-    if Path(word).absolute().parent in (runs.absolute(), Path("runs").absolute()):
+    folder = Path(word).parent
+    if checkout.is_same(folder, runs) or checkout.is_same(folder, Path("runs")):
         return Path(word).name
     return word.rstrip("/") or word
 

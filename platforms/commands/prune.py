@@ -130,7 +130,7 @@ def _named_runs(runs: Path, site: Path, settings: Site, options: argparse.Namesp
     history = site / Path(settings.history or "history").expanduser()
     if options.history is not None:
         history = Path(options.history).expanduser()
-    if not history.is_dir() and history != site / "history":  # the first session makes that one
+    if not history.is_dir() and not checkout.is_same(history, site / "history"):  # the first session makes that one
         raise RefusedError(f"there is no history {history}, which names the runs that are red: is it mounted?")
     return old_runs.named_runs(runs, site, history)
 

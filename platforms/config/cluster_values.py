@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from platforms.config.values import SCALAR, is_open, text_of
+from platforms.config.values import SCALAR, is_open, plain_path, text_of
 from platforms.config.yaml_lines import Float, Int
 
 _SUFFIXES: Mapping[str, float] = {
@@ -102,7 +102,7 @@ def _path(value: str, whose: str) -> str:
         raise ValueError(f"{value!r} is no absolute path (write it {whose}: /data)")
     if ":" in value.replace(": set in site.yaml>", "") or not value.isprintable():
         raise ValueError(f"{value!r} is no path that a pod can mount (no colons and control characters)")
-    return value.rstrip("/") or "/"
+    return plain_path(value)
 
 
 def _amount(value: str) -> str:

@@ -9,6 +9,7 @@ import datetime
 import math
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -126,12 +127,17 @@ def is_open(value: str) -> bool:
     return ": set in site.yaml>" in value
 
 
+def plain_path(value: str) -> str:
+    """Return an absolute path as everything else writes it: /a/b for /a//./b/."""
+    return str(PurePosixPath(re.sub("^//+", "/", value)))
+
+
 def _absolute(value: str) -> str:
     if not value.startswith(("/", "<")):
         raise ValueError(f"{value!r} is no absolute path (write one that login and compute nodes see)")
     if any(not letter.isprintable() for letter in value):
         raise ValueError(f"{value!r} is no path that a batch script can name")
-    return value.rstrip("/") or "/"
+    return plain_path(value)
 
 
 def _manifest_path(value: str) -> str:

@@ -150,7 +150,7 @@ class LocalScheduler(Scheduler):
             raise RefusedError("the scheduler local needs Linux (its /proc and signals): run the suite in a container")
         command = [sys.executable, "-I", "-S", supervisor.__file__, job_id]
         if self._platform.max_running > 1:
-            command.append(f"share={Path(job_id).parent}")
+            command.append(f"share={os.path.realpath(Path(job_id).parent)}")
         why = f"took longer than {SUBMIT_LIMIT_S:g} s"
         try:
             done = subprocess.run(  # in a session of its own, so that Ctrl-C does not interrupt it half-way

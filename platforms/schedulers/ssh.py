@@ -244,7 +244,7 @@ class SshScheduler(Scheduler):
         """Return the setting with which jobs of one run may run beside each other."""
         if self._platform.max_running <= 1:
             return []
-        return [f"share={os.uname().nodename}:{folder.absolute().parent}"]
+        return [f"share={os.uname().nodename}:{os.path.realpath(folder.parent)}"]
 
     def _run_client(self, action: str, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
         """Run supervisor_client there with the job's Python, and return its answers by job id.

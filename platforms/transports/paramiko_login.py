@@ -6,9 +6,11 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +22,16 @@ from platforms.transports.paramiko_connection import ERRORS, Connection, pair_wi
 from platforms.transports.ssh import Login, Settings
 
 MOST_JUMPS = 8
+_BLOCKS = ("host", "match", "include")
+_ONE_WORD = frozenset((
+    "hostname", "user", "port", "identityfile", "certificatefile", "identitiesonly", "identityagent", "hostkeyalias",
+    "controlpath", "proxyjump", "canonicalizehostname", "canonicalizemaxdots", "canonicalizefallbacklocal",
+    "addressfamily",
+))  # fmt: skip
+_WORDS = ("userknownhostsfile", "globalknownhostsfile", "canonicaldomains")
+_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+|["']""")  # a quote alone has no end
+_CRITERIA = ("host", "originalhost", "user", "localuser")
+_CRITERIA_ALONE = ("all", "canonical", "final")
 ONLY_A_PERSON = {"keyboard-interactive", "password"}
 LOG = "hpc_ml_bench.ssh"  # paramiko's default would write every lost connection to the terminal
 
@@ -82,17 +94,59 @@ def _settings_without_ssh(host: str, config: str | None) -> Settings:
     if not match:
         raise RefusedError(f"{host}: is no host as ssh writes one: [user@]name[:port]")
     name = match[2].strip("[]")
-    keys: dict[str, Any] = {}
+    typed = [f'{key} "{value}"\n' for key, value in (("user", match[1]), ("port", match[3])) if value]
     try:
-        text = file.read_text() if config or file.exists() else ""
-        if re.search(r"^\s*Include\b", text, re.MULTILINE | re.IGNORECASE):
-            raise RefusedError(f"{file}: has Include, which is read by ssh only: install it (openssh-client)")
-        keys = dict(paramiko.SSHConfig.from_text(text).lookup(name))
-    except (OSError, UnicodeDecodeError, paramiko.SSHException, ImportError) as error:
+        lines = file.read_text().split("\n") if config or file.exists() else []
+        read = (_plain_line(line, f"{file}:{number}") for number, line in enumerate(lines, start=1))
+        keys = dict(paramiko.SSHConfig.from_text("".join((*typed, *read))).lookup(name))
+    except (OSError, ValueError, KeyError, paramiko.SSHException) as error:
         raise RefusedError(f"{host}: {file} cannot be used without ssh (openssh-client): {error}") from error
-    lists = {key: value if isinstance(value, list) else [value] for key, value in keys.items()}
-    named = {"user": match[1], "port": match[3]}
-    return ssh.from_keys(name, {**lists, **{key: [value] for key, value in named.items() if value}})
+    hops = [key for key in keys if key in ("proxyjump", "proxycommand") and (key, keys[key]) != ("proxyjump", "none")]
+    for later in hops[1:]:  # only the first one counts
+        del keys[later]
+    return ssh.from_keys(name, {key: value if isinstance(value, list) else [value] for key, value in keys.items()})
+
+
+def _plain_line(line: str, place: str) -> str:
+    """Write a line of ssh's configuration as paramiko reads it; empty for one that no login here depends on.
+
+    paramiko takes a comment for a part of the value, and lets a `Match` apply to every host whose criteria it does not
+    know. Raises RefusedError for what only ssh understands.
+    """
+    line = line.strip()
+    if not line or line.startswith("#"):
+        return ""
+    parts = re.fullmatch(r"""("?)(\w+)\1(?:\s*=\s*|\s+)([^=].*)""", line)
+    key, value = (parts[2].lower(), parts[3]) if parts else ("", "")
+    if key == "proxycommand":  # all of it is for the shell
+        return f'{key} "{value}"\n'  # paramiko takes one pair of quotes off
+    if parts and key not in (*_BLOCKS, *_ONE_WORD, *_WORDS):
+        return ""
+    quoted = takewhile(lambda word: not word.startswith("#"), _WORD.findall(value))
+    words = [re.sub(r"""(["'])(.*?)\1""", r"\2", word) for word in quoted]
+    is_read = bool(words) and not {"", "'", '"'} & set(words) and not re.search(r"""\\[\\"' ]""", value)
+    if key == "match":
+        words = [word for criterion in words for word in criterion.split("=", 1)] if "=" in value else words
+        is_read = is_read and _has_known_criteria(words)
+    elif key == "port":
+        is_read = is_read and words[0].isdecimal() and 0 < int(words[0]) < 1 << 16
+    if key == "include" or not is_read or (key in _ONE_WORD and len(words) > 1):
+        raise RefusedError(f"{place}: only ssh reads this line ({line}): correct it, or install ssh (openssh-client)")
+    if key in _BLOCKS:
+        words = [word.replace("[", "[[]") for word in words]  # to ssh only * and ? are patterns
+    return f"{key} {shlex.join(words)}\n" if key not in _ONE_WORD else f'{key} "{words[0]}"\n'
+
+
+def _has_known_criteria(words: list[str]) -> bool:
+    """Whether paramiko knows all criteria of a Match; they are written in small letters, as it wants them."""
+    at = 0
+    while at < len(words):
+        words[at] = words[at].lower()
+        name = words[at].removeprefix("!")
+        if name not in (*_CRITERIA, *_CRITERIA_ALONE) or words[at] == "!all":
+            return False
+        at += 1 if name in _CRITERIA_ALONE else 2
+    return at == len(words)
 
 
 # --- reaching it -----------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def from_keys(host: str, keys: Mapping[str, Sequence[str]]) -> Settings:
         port=port,
         identity_files=tuple(path(text.strip('"')) for text in keys.get("identityfile", default_keys)),
         certificate_files=tuple(path(text.strip('"')) for text in keys.get("certificatefile", [])),
-        identities_only=first_value("identitiesonly") == "yes",
+        identities_only=(first_value("identitiesonly") or "").lower() in ("yes", "true"),
         agent=keys.get("identityagent", [""])[0].lower() != "none",
         proxy_jump=tuple(jump.strip() for jump in (first_value("proxyjump") or "").split(",") if jump.strip()),
         proxy_command=expand(command, tokens) if command else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from platforms.checkout import is_same
 from platforms.config import yaml_lines
 from platforms.config.schema import Site
 from platforms.job import RefusedError
@@ -30,7 +31,7 @@ def refuse_missing(folder: Path, typed: str | None, site_folder: Path) -> None:
     It may lie on a file system that is not mounted. A new history in its place would compare with nothing. The default
     folder need not exist, because the first session makes it.
     """
-    if folder.exists() or folder.absolute() == (site_folder / DEFAULT).absolute():
+    if folder.exists() or is_same(folder, site_folder / DEFAULT):
         return
     where = "--history"
     if typed is None:

@@ -29,6 +29,7 @@ EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap:
 DOUBTED_BY_JOB: Mapping[str, str] = {
     NOT_ALONE: NOT_ALONE,
     "crowded": "crowded",
+    "suspended": "suspended",
     "tried": TRIED,
     "steps not known": "steps not known",  # Slurm has no account of them (platforms/schedulers/slurm/judge.py)
     "read ahead": "read ahead",

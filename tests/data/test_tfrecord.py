@@ -229,6 +229,10 @@ def test_a_file_that_is_cut_off_anywhere_is_found(tmp_path, reader):
     [
         (RECORD + RECORD, "another record follows it, and only files of one record are read"),
         (compressed(RECORD + RECORD), "another record follows it"),
+        (compressed(RECORD) * 2, "another record follows it"),
+        (compressed(RECORD) + compressed(RECORD, 1), "another record follows it"),
+        (compressed(RECORD) + compressed(framed(serialise({"x": X[::-1], "y": Y}))), "another record follows it"),
+        (compressed(RECORD) + compressed(RECORD[:9]) + bytes(3) + compressed(RECORD), "another record follows it"),
         (compressed(RECORD) + b"\0\1", "it cannot be decompressed"),
         (compressed(b""), "the file ends before it does"),
         (b"\x1f\x8b\x08" + bytes(50), "it cannot be decompressed"),
@@ -315,6 +319,14 @@ def test_several_gzip_streams_hold_what_they_hold_one_after_the_other(tmp_path, 
     streams = bytes(7).join(compressed(part) for part in parts)
     assert read(saved(tmp_path / "file", streams + bytes(9)), reader) == (X, Y)
     refused(tmp_path / "file", streams[:-1], reader)
+
+
+def test_a_record_in_two_streams_of_one_size_is_read(tmp_path, reader):
+    half, odd = divmod(len(RECORD), 2)
+    assert not odd
+    streams = [compressed(RECORD[:half]), compressed(RECORD[half:])]
+    for between in (b"", bytes(5), compressed(b"")):
+        assert read(saved(tmp_path / "file", between.join(streams)), reader) == (X, Y)
 
 
 def test_a_file_that_cannot_be_read_is_missing_data(tmp_path):

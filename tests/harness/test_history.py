@@ -223,7 +223,8 @@ def test_killed_before_the_end_of_a_job_is_written(project: Project) -> None:
     project.job_test("exit=1", name="test_other.py")
     killed_in(project, "job_ended", "test_other.py", "--run-id=17")
     assert lines(project) == 0
-    result = project.pytest("test_mine.py")  # of another run
+    (project.path / "docs").mkdir()
+    result = project.pytest("test_mine.py", "--history=docs/../site/history")  # of another run, in the same history
     result.stdout.fnmatch_lines(["history: 1 entries that earlier sessions owed are written"])
     owed, mine = entries(project)
     assert (owed.key.run_id, owed.revision, owed.outcome, owed.sane) == (

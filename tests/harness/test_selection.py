@@ -220,6 +220,46 @@ def test_xdist_is_refused_with_job_tests(project):
     project.refuses("-n", "1", says="*does not go with job tests*")
 
 
+REPEATER = """
+def pytest_addoption(parser, pluginmanager):
+    parser.addoption("--reruns", type=int)
+    parser.addoption("--count", type=int, default=1)
+    parser.addini("retries", "how often", default=0)
+    for name in %s:
+        pluginmanager.register(type(name, (), {})(), name)
+def pytest_configure(config):
+    config.addinivalue_line("markers", "flaky: again")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plugin", "word", "said"),
+    [
+        ("rerunfailures", "--reruns=1", "reruns (of the plugin rerunfailures)"),
+        ("pytest-retry", "-oretries=2", "retries (of the plugin pytest-retry)"),
+        ("repeat", "--count=2", "count (of the plugin repeat)"),
+        ("flaky", "flaky", "flaky (of the plugin flaky)"),
+        ("repeat", "--count=1", ""),
+        ("flaky", "--reruns=1", ""),  # somebody's own option of that name
+    ],
+)
+def test_a_plugin_that_runs_tests_again_is_refused_with_job_tests(project, plugin, word, said):
+    project.job_test("exit=1")
+    project.write("conftest.py", REPEATER % [plugin])
+    if not word.startswith("-"):
+        path = project.path / "test_mine.py"
+        path.write_text(path.read_text().replace("def test_it", f"@pytest.mark.{word}\ndef test_it"))
+    words = [word] if word.startswith("-") else []
+    if said:
+        project.refuses(*words, says=f"ERROR: {said} does not go with job tests such as test_mine.py::*leave it out*")
+        project.write("test_plain.py", "def test_plain(): pass\n")
+        assert project.pytest(*words, "test_plain.py").ret == 0
+    else:
+        assert project.pytest(*words).ret == pytest.ExitCode.TESTS_FAILED
+        assert project.jobs()
+
+
 def test_max_device_hours(project):
     project.job_test()
     project.platform("l40s", "time_limit: 2h")

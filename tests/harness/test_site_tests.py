@@ -85,6 +85,33 @@ def test_in_the_sites_folder_the_suite_is_named_by_its_configuration(
     assert ids(project.pytest(*suite, "--collect-only", "-q", "-m", "local", "--site", str(site), *words)) == [MINE]
 
 
+@pytest.mark.parametrize("variable", [False, True], ids=["--site", "HPC_ML_BENCH_SITE"])
+@pytest.mark.parametrize(
+    "spelled", ["../a site of mine", ".././/a site of mine//", "deep/../a site of mine", "site/../site"]
+)
+def test_a_sites_folder_is_one_however_it_is_written(
+    project: Project, site: Path, monkeypatch: pytest.MonkeyPatch, spelled: str, variable: bool
+) -> None:
+    """`deep` is a link to a folder beside the site's, `site` one to the site's: `..` means what it means to ls."""
+    here = project.path.parent / "here"
+    shutil.rmtree(here, ignore_errors=True)
+    here.mkdir()
+    (site.parent / "beside").mkdir(exist_ok=True)
+    (here / "deep").symlink_to(site.parent / "beside")
+    (site / "site").unlink(missing_ok=True)
+    (here / "site").symlink_to(site)
+    (site.parent / "site").unlink(missing_ok=True)
+    (site.parent / "site").symlink_to(site)
+    monkeypatch.chdir(here)
+    if variable:
+        monkeypatch.setenv("HPC_ML_BENCH_SITE", spelled)
+    words = ["-c", "../" + project.path.name + "/pytest.ini", *([] if variable else [f"--site={spelled}"])]
+    result = project.pytest(*words, "--collect-only", "-q", "-m", "local", f"{spelled}/test_mine.py")
+    assert ids(result) == [MINE], result.stderr.str()
+    dry = project.pytest(*words, "--dry-run", "-m", "local", str(site / "test_mine.py"))
+    assert dry.ret == 0, dry.stderr.str()
+
+
 @pytest.mark.slow
 def test_outside_of_the_checkout_a_bare_pytest_is_all_of_it(
     project: Project, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

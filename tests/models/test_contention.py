@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from models.contention import TICK_S, ContentionWatch, join
 from models.host import physical_cores
 from tests.models.groups import real_quota, show
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT
+from tests.waiting import until
 
 # --- control groups ---------------------------------------------------------------------------------------------------
 
@@ -241,6 +244,43 @@ def test_a_rank_that_its_quota_stopped_is_named() -> None:
     assert (value["throttled_periods"], value["periods"], value["throttled_s"]) == (453, 480, 12.3)
     expected = "throttled: a CPU quota of 0.9 of 2 core(s) stopped rank 1 on n07 in 453 of 480 periods"
     assert warnings == [f"{expected} while it was measured"]
+
+
+@pytest.mark.slow
+def test_a_process_that_was_stopped_in_the_windows_says_so() -> None:
+    """As `scontrol suspend` stops it; what happens before and after the windows does not count."""
+    program = (
+        "import json, os, signal, sys\n"
+        "from models.contention import ContentionWatch, join\n"
+        "watch = ContentionWatch()\n"
+        "os.kill(os.getpid(), signal.SIGCONT)\n"
+        "watch.begin(); print('windows', flush=True); sys.stdin.readline(); watch.end()\n"
+        "os.kill(os.getpid(), signal.SIGCONT)\n"
+        "print(json.dumps(join([watch.counted(threads=1, of_node=True)], on_cpu=False).warnings))\n"
+    )
+    for stops in (0, 2):
+        with subprocess.Popen(
+            [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdout.readline()
+            for _ in range(stops):
+                process.send_signal(signal.SIGSTOP)
+                until(lambda: f"{process.pid} (python) T" in stat_of(process.pid), "it is stopped")
+                process.send_signal(signal.SIGCONT)
+                until(lambda: f"{process.pid} (python) T" not in stat_of(process.pid), "it goes on")
+            process.stdin.write("\n")
+            process.stdin.flush()
+            warnings = [line for line in json.loads(process.stdout.readline()) if line.startswith("suspended: ")]
+        assert [line.partition(" was ")[2] for line in warnings] == (
+            [f"stopped and continued {stops} time(s) in the windows"] if stops else []
+        )
+
+
+def stat_of(process: int) -> str:
+    """What the kernel says of it, with one name for every interpreter."""
+    return re.sub(r"\(.*\)", "(python)", Path(f"/proc/{process}/stat").read_text())
 
 
 def test_a_quota_that_changed_is_said() -> None:

@@ -73,6 +73,7 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
         **{"shape": "32x32x32", "augment": False, "skip_corrupt": False, "cache": "as-is"},
     }
     assert set(start["device"]) >= {"type", "name", "count", "memory_bytes", "driver", "peak_flops"}
+    assert start["device"]["multiplied_in"] == {"product": "fp32", "convolution": "fp32"}
     world = {"size": 1, "local_size": 1, "nodes": 1, "backend": None, "launcher": "none"}
     assert start["world"] == {**world, "hosts": 1, "ranks_per_host": [1, 1]}
     assert set(start["versions"]) >= {"python", "torch", "numpy"}

@@ -384,7 +384,7 @@ def test_one_node_prints_what_it_measured(monkeypatch: pytest.MonkeyPatch, capfd
         monkeypatch.delenv(name, raising=False)
     rates = {"devices": 1, "product_gflop_s": [98.7], "copy_gb_s": [12.3]}
     monkeypatch.setattr(vet_job, "device_rates", lambda: rates)
-    assert vet.main(["job"]) == 0
+    assert vet_job.main([]) == 0
     wire, device, end = capfd.readouterr().out.splitlines()
     value = json.loads(wire.partition(" ")[2])["value"]
     assert (value["part"], value["node"]) == ("vet", node.node_name(os.environ))
@@ -399,7 +399,7 @@ def test_a_job_goes_on_where_nothing_could_be_measured(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(vet_job, "device_rates", breaks)
     monkeypatch.setattr(vet_job, "detect", lambda environ: vet_job.World())
-    assert vet.main(["job"]) == 0
+    assert vet_job.main([]) == 0
     wire, said = capfd.readouterr().out.splitlines()
     assert json.loads(wire.partition(" ")[2])["value"]["facts"]["warnings"] == ["not vetted: No module named 'torch'"]
     assert said.endswith(" is not vetted: No module named 'torch'")
@@ -409,10 +409,10 @@ def test_by_hand_the_exit_code_says_whether_all_are_fit(monkeypatch: pytest.Monk
     of_job = looks()
     monkeypatch.setattr(vet_job, "_measure", lambda look, world, deadline_s: (of_job, {}))
     monkeypatch.setattr(vet_job, "detect", lambda environ: vet_job.World())
-    assert vet.main(["job"]) == 0
+    assert vet_job.main([]) == 0
     of_job[3]["main_memory_bytes"] = 128 << 30
-    assert vet.main(["job"]) == vet.UNFIT
-    assert vet.main(["job", f"--unfit={tmp_path / 'unfit'}"]) == 0  # job.sh reads the file
+    assert vet_job.main([]) == vet.UNFIT
+    assert vet_job.main([f"--unfit={tmp_path / 'unfit'}"]) == 0  # job.sh reads the file
     assert (tmp_path / "unfit").read_text() == "n3:memory_128_GiB_(usual_256)"
 
 

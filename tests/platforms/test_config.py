@@ -616,6 +616,11 @@ def test_a_key_that_means_nothing_is_a_mistake(tmp_path: Path, text: str, said: 
     assert list(caught.value.problems) == [f"{path}:{said}"]
 
 
+@pytest.mark.parametrize("written", ["/work/me/", "//work/me", "/work/./me//", "/work///me/."])
+def test_a_folder_of_a_platform_has_one_spelling(tmp_path: Path, written: str) -> None:
+    assert load(tmp_path, REMOTE.replace("/work/me", written)).work_dir == "/work/me"
+
+
 def test_a_sites_value_may_contain_dollar_braces(tmp_path: Path) -> None:
     assert load(tmp_path, "env: {A: '${site.a}'}", Site(values={"a": "${b}"})).env == {"A": "${b}"}
 

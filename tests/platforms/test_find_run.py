@@ -27,8 +27,11 @@ def runs(tmp_path: Path) -> Path:
 
 def test_a_run_is_named_by_its_id_or_its_folder(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(runs.parent)
-    words = ["night", "night/", "runs/night/", str(runs / "night")]
-    assert [find_run.named(runs, word) for word in words] == ["night"] * 4
+    (runs.parent / "link").symlink_to(runs)
+    words = ["night", "night/", "runs/night/", str(runs / "night"), "runs/evening/../night", "../%s/.//link/night"]
+    for word in words:
+        assert find_run.named(runs, word.replace("%s", runs.parent.name)) == "night"
+        assert find_run.named(Path("link/../runs"), word.replace("%s", runs.parent.name)) == "night"
     for word in ("nigh", ""):
         with pytest.raises(RefusedError):
             find_run.named(runs, word)

@@ -195,6 +195,8 @@ def test_lint_finds_an_archive_that_is_too_large_for_a_config_map(tmp_path: Path
     [
         ("/sets/x-smoke", [{"mount": "/data", "pvc": "sets"}, {"mount": "/t", "scratch": "1Gi"}], True),
         ("/database/x", [{"mount": "/data", "pvc": "sets"}], True),
+        ("/data/../sets", [{"mount": "/data", "pvc": "sets"}], True),
+        ("/data/sets", [{"mount": "//data/./", "pvc": "sets"}], False),
         ("/data/x-smoke", [{"mount": "/data", "pvc": "sets"}], False),
         ("/t/x", [{"mount": "/data", "pvc": "sets"}, {"mount": "/t", "scratch": "1Gi"}], False),
         ("/sets/x", [{"mount": "/t", "scratch": "1Gi"}], False),  # the image must hold the data

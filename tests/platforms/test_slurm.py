@@ -1010,6 +1010,17 @@ def test_missing_code_and_data_are_reported_before_sbatch(tmp_path: Path) -> Non
     assert submit(tmp_path, "echo 1", needs=elsewhere).outcome == "id"  # the job itself will say so
 
 
+@pytest.mark.parametrize(
+    ("path", "is_below"),
+    [("/w/a/data", True), ("/w/a/./data", True), ("/w/ab", False), ("/w/a/../data", False)],
+)
+def test_a_path_with_two_dots_may_lie_anywhere(path: str, is_below: bool) -> None:
+    assert submission.is_below(path, "/w/a") == is_below
+    container = ContainerKeys(runtime="apptainer", image="i")
+    text = render.render(replace(SPEC, data_dir=path), cluster(work_dir="/w/a", container=container))
+    assert (f"--bind={path}" in text.split()) != is_below  # else the container sees the data already
+
+
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobs").write_text("a file")
     programs(tmp_path / "bin", sbatch="echo 1", squeue="exit 0")

@@ -216,6 +216,21 @@ def test_what_others_do_to_jobs(runner: Runner, work: Path, slurm: Cluster) -> N
         assert last.folder.name == folder
 
 
+@NIGHTLY
+def test_a_job_that_is_suspended_says_so(runner: Runner, work: Path, slurm: Cluster, tmp_path: Path) -> None:
+    """Slurm stops and continues each process, and the clock on the wall goes on."""
+    measured = f'{PYTHON} -m models node sh -c "touch {tmp_path}/begun; {gated(tmp_path / "gate", "true")}"'
+    job = runner.add(shell("suspended", f"cd {Path(__file__).parents[2]}; {measured}"), cluster(work))
+    pumped(runner, lambda: (tmp_path / "begun").exists(), "it is measured")
+    slurm.ask("scontrol", "suspend", str(job.job_id))
+    pumped(runner, lambda: "suspended" in job.status.reason, "it is suspended")
+    slurm.ask("scontrol", "resume", str(job.job_id))
+    (tmp_path / "gate").touch()
+    finish(runner)
+    assert job.status.state is State.SUCCEEDED
+    assert "suspended: rank 0 on " in log_of(job)
+
+
 def test_a_pending_job_is_expected_to_start_when_others_must_have_ended(
     runner: Runner, work: Path, slurm: Cluster
 ) -> None:

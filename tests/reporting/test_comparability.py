@@ -56,6 +56,28 @@ def test_what_is_looked_for_or_varies_on_a_healthy_machine_ends_no_series(change
 
 
 @pytest.mark.parametrize(
+    ("dtype", "product", "convolution", "found"),
+    [
+        ("fp32", "fp32", "fp32", "fp32"),
+        ("fp32", "fp32", "bf16", "fp32, multiplied in bf16"),
+        ("fp32", "tf32", "fp32", "fp32, multiplied in tf32"),
+        ("tf32", "fp32", "tf32", "tf32"),
+        ("tf32", "bf16", "tf32", "tf32, multiplied in bf16"),
+        ("bf16", "bf16", "bf16", "bf16"),
+        ("fp16", "tf32", "bf16", "fp16"),
+        ("fp32", "fp64", None, "fp32"),
+    ],
+)
+def test_a_run_that_multiplied_in_less_than_its_dtype_has_a_series_of_its_own(
+    dtype: str, product: str, convolution: str | None, found: str
+) -> None:
+    formats = {"product": product, "convolution": convolution}
+    run = gpu_run(start__request__dtype=dtype, start__device__multiplied_in=formats)
+    assert fields_of(run)["dtype"] == found
+    assert same(run, gpu_run(start__request__dtype=dtype)) == (found == dtype)
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"summary__data_from": "mixed"}, "data came from storage, is mixed"),

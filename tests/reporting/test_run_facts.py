@@ -120,6 +120,7 @@ BANDWIDTH = {"value": 3.0, "unit": "GB/s", "better": "higher"}
     [
         ({}, ()),
         ({"warnings": ["not alone: others used 1.3 of the 2 core(s) of this job"]}, ("not alone",)),
+        ({"warnings": ["suspended: rank 0 on n07 was stopped and continued 1 time(s)"]}, ("suspended",)),
         ({"warnings": ["crowded: ranks 0, 1 on n07: 2 thread(s) on 1 core(s) (0)"]}, ("crowded",)),
         ({"warnings": ["steps not known: nothing says how the steps of the job ended"]}, ("steps not known",)),
         ({"warnings": [LACKS_LINES]}, ()),  # the lines of windows are numbered

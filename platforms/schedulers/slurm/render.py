@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platforms.config import sbatch_options
@@ -23,6 +23,7 @@ from platforms.printable import printable
 from platforms.schedulers import node_facts
 from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, launcher_place
 from platforms.schedulers.slurm.rows import VET_STEP, expand_nodes
+from platforms.schedulers.slurm.submission import is_below
 
 if TYPE_CHECKING:
     import jinja2
@@ -346,7 +347,7 @@ def _container_srun_options(container: ContainerKeys, platform: Platform, spec: 
 def _mounts(container: ContainerKeys, platform: Platform, spec: JobSpec) -> list[str]:
     """Return the job's own folders, at the same paths inside and outside, then the platform's mounts."""
     mounts = [str(platform.work_dir)]
-    if spec.data_dir and PurePosixPath(str(platform.work_dir)) not in PurePosixPath(spec.data_dir).parents:
+    if spec.data_dir and not is_below(spec.data_dir, str(platform.work_dir)):
         mounts.append(spec.data_dir)
     mounts += container.mounts
     return list(dict.fromkeys(mounts))

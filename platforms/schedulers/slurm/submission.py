@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from platforms.job import AwayError, JobSpec, names_a_secret
 from platforms.schedulers.slurm.environment import QUERY_PREAMBLE, submission_preamble
@@ -122,6 +123,11 @@ def submission_script(spec: JobSpec, text: str, folder: str, requirements: str =
     return script.encode(errors="surrogateescape")
 
 
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path on the platform lies below a folder. One with `..` may lead anywhere, by a link."""
+    return ".." not in path.split("/") and PurePosixPath(folder) in PurePosixPath(path).parents
+
+
 def requirements(archive: str | None, data_dir: str | None, work_dir: str) -> str:
     """Return shell lines that look for code and data on the login node.
 
@@ -132,7 +138,7 @@ def requirements(archive: str | None, data_dir: str | None, work_dir: str) -> st
         lines.append(f"[ -f {shlex.quote(archive)} ] || say missing archive")
     if data_dir:
         parent = data_dir.rpartition("/")[0] or "/"
-        if data_dir.startswith(f"{work_dir}/"):
+        if is_below(data_dir, work_dir):
             parent = work_dir
         lines.append(f"[ -d {shlex.quote(data_dir)} ] || ! [ -d {shlex.quote(parent)} ] || say missing data")
     return "\n".join(lines)

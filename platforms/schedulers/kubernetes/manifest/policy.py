@@ -157,7 +157,7 @@ def _data_outside_of_volumes(tree: Object, platform: Platform, spec: JobSpec) ->
                 if fields.text(mount, "name") not in of_pod:
                     lasting.append(fields.text(mount, "mountPath"))
     folder = PurePosixPath(spec.data_dir)
-    if not lasting or any(folder.is_relative_to(mount) for mount in mounts):
+    if not lasting or (".." not in folder.parts and any(folder.is_relative_to(mount) for mount in mounts)):
         return
     cure = f"write {lasting[0]}, or add `- {{mount: {folder.parent}, pvc: NAME}}` to `kubernetes: volumes:`"
     found = f"{folder} lies in none of the volumes that the pods mount ({', '.join(dict.fromkeys(lasting))})"
