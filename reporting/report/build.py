@@ -134,9 +134,10 @@ def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> s
     else:
         said = ["No test is slower", *_slow_nodes(nodes)]
     said += _failed(tests)
-    for condition in (Condition.BLIND, Condition.LEARNING, Condition.PAUSED):
+    for condition in (Condition.ACKNOWLEDGED, Condition.BLIND, Condition.LEARNING, Condition.PAUSED):
         count = sum(test.condition is condition for test in tests)
-        is_told = not slower or (condition is Condition.BLIND and count > MANY_BLIND * len(tests))
+        is_many = condition is Condition.BLIND and count > MANY_BLIND * len(tests)
+        is_told = not slower or condition is Condition.ACKNOWLEDGED or is_many
         if count and is_told:
             said.append(f"{count} {condition}")
     return "; ".join(said)

@@ -182,7 +182,7 @@ def test_a_change_without_any_recorded_cause_says_so():
 def test_an_acknowledged_loss_is_amber_with_its_ticket():
     known = Acknowledgement(TEST, METRIC, "https://tickets/17", night(60), -0.10, AUTHOR)
     report = report_of([*calm(30), *slower(30, 7)], References(acknowledgements=[known]))
-    assert report.headline == "No test is slower"
+    assert report.headline == "No test is slower; 1 acknowledged"
     (incident,) = report.incidents
     assert incident.condition is Condition.ACKNOWLEDGED
     assert incident.why.endswith("; known: https://tickets/17")
