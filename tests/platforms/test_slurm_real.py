@@ -285,7 +285,7 @@ def test_jobs_are_unknown_while_a_daemon_is_away_and_end_without_it(
 def test_a_submission_without_an_answer_finds_its_job(
     work: Path, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """sbatch gives up on a controller that hangs, and the job appears when it wakes: found by its folder, never twice."""
+    """sbatch gives up on a controller that hangs, and the job appears later: found by its folder, and never twice."""
     scheduler = SlurmScheduler(cluster(work))
     spec = shell("once")
     slurm.pause("slurmctld")
