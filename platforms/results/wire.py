@@ -15,6 +15,7 @@ from typing import NamedTuple
 from platforms.results.writers import MAY_BE_TAGGED, Writers
 
 MARKER = ":::MLLOG "
+_BEGIN = MARKER + "{"
 NAMESPACE = "hpcml"
 NODE = "hpcml_node"
 NODE_WRITER = "node.py"
@@ -114,7 +115,7 @@ class WireReader:
         tagged = bool(self._writers) or _MAY_BE_TAGGED in block
         if tagged:
             texts = [row.decode("utf-8", "replace") for row in rows]
-            rows = [line.encode() for text in texts for line in self._writers.lines(text)]
+            rows = [line.encode() for line in self._writers.lines(texts)]
         self._read_lines(rows, may_have_wire=tagged or _MARKER in block)
 
     def _read_lines(self, lines: list[bytes], may_have_wire: bool) -> None:
@@ -208,24 +209,19 @@ class WireReader:
 
 def wire_lines(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, Mapping[str, object] | None]]:
     """Find the suite's lines in a line of the log: where each begins and ends, and what it says; None: it is torn."""
-    at = text.find(MARKER)
+    at = text.find(_BEGIN)
     while at >= 0:
-        end = start = at + len(MARKER)
-        if text.startswith("{", start):
-            line = None
-            try:
-                line, end = decoder.raw_decode(text, start)
-            except (ValueError, RecursionError):
-                end = start + _LONGEST + 1
-            if end - start > _LONGEST:
-                line = None
-                following = text.find(MARKER, start)
-                end = len(text) if following < 0 else following
-            if line is None or line.get("namespace") == NAMESPACE:
-                yield at, end, line
-            else:
-                end = start
-        at = text.find(MARKER, end)
+        start = at + len(MARKER)
+        following = text.find(_BEGIN, start)
+        try:
+            line, length = decoder.raw_decode(text[start : start + _LONGEST])
+        except (ValueError, RecursionError):
+            yield at, len(text) if following < 0 else following, None
+        else:
+            if line.get("namespace") == NAMESPACE:
+                yield at, start + length, line
+                following = text.find(_BEGIN, start + length)  # its own texts may have the marker, too
+        at = following
 
 
 def clean(text: str) -> str:
