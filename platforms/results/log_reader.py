@@ -131,11 +131,11 @@ class LogReader:
         if not isinstance(word, dict) or "schema" not in word:
             return []
         in_log = {**self._summary, **(self._end or {})}
-        found = []
-        for key, value in word.items():
-            if key != "schema" and not gates.is_same(value, in_log.get(key)):
-                found.append(f"last word: {key} is {value!r} there, and {in_log.get(key)!r} in the log")
-        return found
+        return [
+            f"last word: {key} is {value!r} there, and {in_log.get(key)!r} in the log"
+            for key, value in word.items()
+            if key != "schema" and not gates.is_same(value, in_log.get(key))
+        ]
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the log."""
@@ -165,18 +165,13 @@ class LogReader:
                 run = replace(run, problems=(self.why_incomplete,))
             return run
         problems = [*self._reported_problems(), *self._wire_problems(), *self._missing_parts(), *window_problems]
-        checked = run
-        if window_problems:  # the sums of some of the windows cannot agree with the summary
-            checked = replace(run, summary={})
-        for gate, text in gates.contradictions(checked, spec):
-            if gate not in self._reported:
-                problems.append(text)
+        # The sums of some of the windows cannot agree with the summary.
+        checked = replace(run, summary={}) if window_problems else run
+        problems += [text for gate, text in gates.contradictions(checked, spec) if gate not in self._reported]
         warnings = [str(text) for text in _list(self._summary.get("warnings"))]
         subjects = {text.split(":")[0] for text in warnings}
         warnings += self._vet_warnings()
-        for text in gates.warnings_on(run, spec):
-            if text.split(":")[0] not in subjects:
-                warnings.append(text)
+        warnings += [text for text in gates.warnings_on(run, spec) if text.split(":")[0] not in subjects]
         return replace(run, problems=tuple(problems), warnings=tuple(warnings))
 
     @property
@@ -233,15 +228,10 @@ class LogReader:
     def _missing_parts(self) -> list[str]:
         """What every log should have and this one lacks. A job that failed need not have measured anything."""
         code = self.exit_code
-        missing = []
-        if not code:
-            parts = {"hpcml_start": self._start, "hpcml_window": self._windows, "hpcml_summary": self._summary}
-            missing = [key for key, value in parts.items() if not value]
-        if self._end is None:
-            missing.append("hpcml_end")
-        problems = []
-        if missing:
-            problems.append(f"the log has no {', no '.join(missing)}")
+        there: dict[str, object] = {**self._last, "hpcml_window": self._windows}
+        wanted = () if code else ("hpcml_start", "hpcml_window", "hpcml_summary", "hpcml_end")
+        missing = [key for key in wanted if not there.get(key)]
+        problems = [f"the log has no {', no '.join(missing)}"] if missing else []
         if self._end is None:
             return problems
         if code != 0:

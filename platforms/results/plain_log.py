@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from platforms.results.wire import ESCAPES, wire_lines
-from platforms.results.writers import MAY_BE_TAGGED, Writers
+from platforms.results.writers import Writers
 
 # `0: ` of `srun -l`, `[0] ` of MPICH, `[rank0]:` of torchrun
 _LABELS = tuple(map(re.compile, (r" *(\d{1,6}):(?= |$)", r"\[(\d{1,6})\](?= |$)", r"\[[A-Za-z_]+(\d{1,6})\]:")))
@@ -39,11 +39,8 @@ def readings(log: str | Path) -> Iterator[str]:
     text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log
     text = ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     rows = text.removesuffix("\n").split("\n") if text else []
-    lines = rows
-    if MAY_BE_TAGGED in text:
-        writers = Writers()
-        lines = [*writers.lines(rows), *writers.rest()]
-    lines, befores = _without_wire(lines)
+    writers = Writers()
+    lines, befores = _without_wire([*writers.lines(rows), *writers.rest()])
     for every in (False, True):
         yield _joined(_without_labels(lines, befores, every))
     yield _joined(_without_wire(rows)[0])

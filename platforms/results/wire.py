@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from platforms.results.writers import MAY_BE_TAGGED, Writers
@@ -101,10 +102,8 @@ class WireReader:
 
     def _missing_lines(self) -> str:
         """Which lines are missing, by their numbers; empty if none is."""
-        gaps = []
-        for rank, lines in sorted(self.seen.items()):
-            if len(lines) <= max(lines):
-                gaps.append(f"rank {rank}: {_describe_gaps(lines)}")
+        seen = sorted(self.seen.items())
+        gaps = [f"rank {rank}: {_describe_gaps(lines)}" for rank, lines in seen if len(lines) <= max(lines)]
         if not gaps:
             return ""
         more = f" and {len(gaps) - 3} more ranks" if len(gaps) > 3 else ""
@@ -120,20 +119,13 @@ class WireReader:
 
     def _read_lines(self, lines: list[bytes], may_have_wire: bool) -> None:
         if not may_have_wire:  # nothing but the last lines is of interest
-            last: list[bytes] = []
-            for line in reversed(lines):
-                if len(last) == _TAIL:
-                    break
-                if not line.isspace() and line:
-                    last.append(line[-_KEPT:])
-            self._tail.extend(reversed(last))
-            return
+            lines = [*islice(filter(bytes.strip, reversed(lines)), _TAIL)][::-1]
         for line in lines:
             if _MARKER in line:
                 rest = self._read_wire_lines(line.decode("utf-8", "replace"))
                 if rest.strip():
                     self._tail.append(rest[-_KEPT:])
-            elif line and not line.isspace():
+            elif line.strip():
                 self._tail.append(line[-_KEPT:])
 
     def _shorten_pending(self) -> None:
@@ -143,8 +135,7 @@ class WireReader:
             keep = len(self._pending) - _KEPT
         head = self._pending[:keep]
         self._pending = self._pending[keep:]
-        if _MARKER in head:
-            self._read_wire_lines(head.decode("utf-8", "replace"))
+        self._read_wire_lines(head.decode("utf-8", "replace"))
 
     def _read_wire_lines(self, text: str) -> str:
         """Read every wire line in a line of the log. Returns what follows the last one; all of it if there is none."""

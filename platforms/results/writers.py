@@ -27,11 +27,11 @@ class Writers:
 
     def lines(self, rows: list[str]) -> list[str]:
         """The lines that end in these rows, of which as many as there are show whether a blank ends each tag."""
-        if any(map(_TIGHT.search, rows)):
+        if any(MAY_BE_TAGGED in row and _TIGHT.search(row) for row in rows):
             self._blank = ""
         lines = []
         for row in rows:
-            untagged, *tagged = _TAG.split(row)
+            untagged, *tagged = _TAG.split(row) if MAY_BE_TAGGED in row else [row]
             if untagged or not tagged:
                 lines.append(untagged)
             for writer, piece in zip(tagged[::2], tagged[1::2], strict=True):
