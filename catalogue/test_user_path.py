@@ -45,10 +45,7 @@ EACH_NODE = 'exec ${SLURM_JOB_ID:+srun --ntasks-per-node=1} "$0" -c "$1" "$2"'
 pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.workload(
-    command=["sh", "-c", EACH_NODE, "{python}", IMPORTS, "{nodes}"],
-    launcher="none",
-)
+@pytest.mark.workload(command=["sh", "-c", EACH_NODE, "{python}", IMPORTS, "{nodes}"], launcher="none")
 def test_import_torch(run, record):
     fetched = numbers(run.log, r"^cold import: .* s, (\d+) bytes")
     if tools.counts(run.log):
