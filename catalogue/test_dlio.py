@@ -48,10 +48,9 @@ cat "$folder/out/summary.json"
 echo
 """
 SOURCE = "https://github.com/argonne-lcf/dlio_benchmark: see catalogue/test_dlio.py"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.nightly
-@pytest.mark.acceptance
 @pytest.mark.parametrize("workload", ["cosmoflow", "resnet50"])
 @pytest.mark.workload(command=tools.ranks(tools.SCRATCH + DLIO, dlio_benchmark=SOURCE), launcher="none")
 def test_dlio(run, record, workload):

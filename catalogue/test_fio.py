@@ -37,10 +37,9 @@ fio --output-format=json --directory="$folder" --direct=1 --randrepeat=0 --refil
   --name=delete --stonewall --ioengine=filedelete --nrfiles={FILES} --size=8m --openfiles=1
 echo "fetched from storage: $(awk '/^read_bytes/ {{print $2}}' /proc/$$/io) bytes"
 """
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.acceptance
-@pytest.mark.nightly
 @pytest.mark.workload(
     command=tools.script(
         tools.SCRATCH + FIO + tools.compressed('"$folder/data"'),

@@ -23,10 +23,9 @@ PARAM = (
     "--end-size 16M --f 8 --num_iters 50 --w 5 --blocking 1 --c 1"
 )
 TIME = r"^\s*COMMS-RES-all_reduce-float32 +%d +\d+ +([\d.]+)(?: +[\d.]+){3,} *$"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.nightly
-@pytest.mark.acceptance
 @pytest.mark.workload(command=["{python}", *PARAM.split()], launcher="torchrun")
 def test_all_reduce(run, record):
     assert min(numbers(run.log, r"world_size: (\d+)")) > 1, (

@@ -14,7 +14,6 @@ all ranks, which run at the same time, and stream is that of all together.
 
 from __future__ import annotations
 
-import functools
 import re
 
 import pytest
@@ -71,10 +70,9 @@ cat > hpccinf.txt <<END
 mpirun --oversubscribe --mca mpi_yield_when_idle 0 --map-by "ppr:$n:node" -n "$n" hpcc
 cat hpccoutf.txt
 """
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.acceptance
-@pytest.mark.nightly
 @pytest.mark.workload(
     command=tools.script(HPCC, hpcc="Debian's package hpcc", mpirun="Debian's package openmpi-bin"),
     launcher="none",
@@ -87,7 +85,10 @@ def test_hpl(run, record):
     assert summary, "the log has no whole summary of hpcc (1.4 and 1.5 are read): HPL alone, xhpl, prints none"
     assert set(re.findall(r"^\|\|Ax-b\|\|.*\.\. (\w+)$", log, re.MULTILINE)) == {"PASSED"}, "HPL's residual is wrong"
     assert "Success=1\n" in summary[1], "hpcc says that one of its tests is wrong: see the log for `error` and `FAILED`"
-    of = functools.partial(_value, summary[1])
+
+    def of(name):
+        return one_number(summary[1], rf"^{name}=(\S+)$")
+
     ranks, vector = of("CommWorldProcs"), of("STREAM_VectorSize")
     cache = one_number(log, r"^last cache: +(\d+) bytes")
     assert 8 * vector * ranks >= 4 * cache, "STREAM measured a cache: let HPCC_N in the platform's `env:` be larger"
@@ -96,7 +97,3 @@ def test_hpl(run, record):
         "stream": (ranks * of("StarSTREAM_Triad"), "GB/s", "higher"),
     }
     record(run, metrics=metrics, dgemm_gflops=of("StarDGEMM_Gflops"))
-
-
-def _value(summary, name):
-    return one_number(summary, rf"^{name}=(\S+)$")

@@ -43,10 +43,9 @@ $run "$(command -v mdtest)" -F -C -T -r -u -N 1 -n "${MDTEST_FILES:-2000}" -d "$
 """
 PHASE = r"^ +File %s +[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+ *$"
 SOURCE = "https://github.com/hpc/ior: see catalogue/test_ior.py"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.nightly
-@pytest.mark.acceptance
 @pytest.mark.workload(
     command=tools.ranks(tools.SCRATCH + IOR + tools.compressed('"$folder/data.00000000"'), ior=SOURCE), launcher="none"
 )
@@ -71,8 +70,6 @@ def _rate(of, phase, ranks):
     return of("summary", phase, "bwMeanMIB", kind=float) * 2**20 / 1e9
 
 
-@pytest.mark.nightly
-@pytest.mark.acceptance
 @pytest.mark.workload(command=tools.ranks(tools.SCRATCH + MDTEST, mdtest=SOURCE), launcher="none")
 def test_mdtest(run, record):
     log = plain_text(run.log)

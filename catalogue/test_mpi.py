@@ -35,10 +35,9 @@ echo "bytes, Mbps and seconds:"
 cat "$results"
 """
 RATE, SECONDS = r"^ *%d +([\d.]+) +[\d.]+ *$", r"^ *%d +[\d.]+ +([\d.]+) *$"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.acceptance
-@pytest.mark.nightly
 @pytest.mark.workload(
     command=tools.script(NETPIPE, NPopenmpi="Debian's package netpipe-openmpi", mpirun="Debian's package openmpi-bin"),
     launcher="none",

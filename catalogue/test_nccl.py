@@ -49,10 +49,9 @@ KNOWN = "a known fast network"
 # is no root, and all-to-all has no operation.
 TIMES = r" +(\d[\d.e+]*) +\d[\d.e+]* +(\d[\d.e+]*) +(\d[\d.e+-]*|N/A)"
 ROW = rf"^ *(\d+) +\d+ +\w+(?: +[a-z]+)?(?: +-?\d+)?{TIMES}{TIMES} *$"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.nightly
-@pytest.mark.acceptance
 @pytest.mark.parametrize("collective", ["all_reduce", "alltoall"])
 @pytest.mark.workload(
     command=tools.script(NCCL, all_reduce_perf="https://github.com/NVIDIA/nccl-tests, or rccl-tests for AMD's GPUs"),

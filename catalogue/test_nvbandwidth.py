@@ -16,10 +16,9 @@ from catalogue import tools
 
 TO_GPU, FROM_GPU, LOCAL = "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_local_copy"
 COMMAND = f"nvbandwidth --json -t {TO_GPU} {FROM_GPU} {LOCAL}\n"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.nightly
-@pytest.mark.acceptance
 @pytest.mark.workload(
     command=tools.script(COMMAND, nvbandwidth="https://github.com/NVIDIA/nvbandwidth"), launcher="none"
 )

@@ -39,10 +39,9 @@ osu alltoall -z -m 65536:65536
 SOURCE = "https://mvapich.cse.ohio-state.edu/benchmarks/: see catalogue/test_osu.py"
 MEAN = r"^%d +([\d.]+) +[\d.]+ +[\d.]+ +\d+ +[\d.]+ +[\d.]+ +[\d.]+$"
 P99 = r"^8 +[\d.]+ +[\d.]+ +[\d.]+ +\d+ +[\d.]+ +[\d.]+ +([\d.]+)$"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.nightly
-@pytest.mark.acceptance
 @pytest.mark.workload(command=tools.ranks(OSU, osu_allreduce=SOURCE, osu_alltoall=SOURCE), launcher="none")
 def test_collectives(run, record):
     tools.assert_copies(run.log)

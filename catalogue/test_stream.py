@@ -33,10 +33,9 @@ case $(uname -m) in x86_64) model=-mcmodel=medium ;; *) model= ;; esac
 "$binary"
 """
 ROW = r"^%s: +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+ *$"
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.acceptance
-@pytest.mark.nightly
 @pytest.mark.workload(command=tools.script(STREAM, lscpu="Debian's package util-linux"), launcher="none")
 def test_stream(run, record):
     log = plain_text(run.log)

@@ -42,14 +42,10 @@ for name in ("cold", "warm"):
     print(f"{name} import: {seconds:.3f} s, {fetched} bytes fetched from storage", flush=True)
 """
 EACH_NODE = 'exec ${SLURM_JOB_ID:+srun --ntasks-per-node=1} "$0" -c "$1" "$2"'
+pytestmark = [pytest.mark.nightly, pytest.mark.acceptance]
 
 
-@pytest.mark.acceptance
-@pytest.mark.nightly
-@pytest.mark.workload(
-    command=["sh", "-c", EACH_NODE, "{python}", IMPORTS, "{nodes}"],
-    launcher="none",
-)
+@pytest.mark.workload(command=["sh", "-c", EACH_NODE, "{python}", IMPORTS, "{nodes}"], launcher="none")
 def test_import_torch(run, record):
     fetched = numbers(run.log, r"^cold import: .* s, (\d+) bytes")
     if tools.counts(run.log):
@@ -72,8 +68,6 @@ echo "empty step: $((($(date +%s%N) - begin) / 1000)) us"
 """
 
 
-@pytest.mark.acceptance
-@pytest.mark.nightly
 @pytest.mark.workload(command=["sh", "-ec", EMPTY], launcher="none")
 def test_empty_job(run, record):
     if "empty step: " in plain_text(run.log):

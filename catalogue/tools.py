@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -138,23 +138,22 @@ def json_in(log: Path, key: str, tool: str, names: str = "") -> Callable[..., An
         raise ValueError(
             f"{log} has {len(begins) or 'no'} JSON objects that begin with {key!r}, and one is wanted: {tool}"
         )
+    decoder = json.JSONDecoder(object_hook=functools.partial(_by_name, names=names))
     try:
-        value = json.JSONDecoder().raw_decode(text, begins[0])[0]
+        value = decoder.raw_decode(text, begins[0])[0]
     except json.JSONDecodeError as error:
         there = text[max(0, error.pos - 30) : error.pos + 30]
         raise ValueError(f"{log}: the JSON object that begins with {key!r} breaks at {there!r}: {error.msg}") from error
-    return functools.partial(field, _named(value, names), where=log, tool=tool)
+    return functools.partial(field, value, where=log, tool=tool)
 
 
-def _named(value: Any, names: str) -> Any:
-    """Make mappings of the lists whose rows have names, each another one."""
-    if isinstance(value, Mapping):
-        return {key: _named(each, names) for key, each in value.items()}
-    if not isinstance(value, list):
-        return value
-    found = [row[names] for row in value if isinstance(row, Mapping) and isinstance(row.get(names), str)]
-    rows = [_named(row, names) for row in value]
-    return dict(zip(found, rows, strict=True)) if len(set(found)) == len(rows) else rows
+def _by_name(value: dict[str, Any], names: str) -> dict[str, Any]:
+    """Make mappings of the lists in a JSON object whose rows have names, each another one."""
+    for key, rows in value.items():
+        if isinstance(rows, list) and all(isinstance(row, dict) and isinstance(row.get(names), str) for row in rows):
+            found = {row[names]: row for row in rows}
+            value[key] = found if len(found) == len(rows) else rows
+    return value
 
 
 def size_of(**fields: object) -> tuple[str, GptSize]:

@@ -781,8 +781,9 @@ def test_each_test_is_in_a_set() -> None:
     """But for language models, whose trainers and models most machines lack: they run where their file is named."""
     named = {f"test_{name}.py" for name in ("torchtitan", "megatron", "vllm")}
     for path in [path for path in (ROOT / "catalogue").glob("test_*.py") if path.name not in named]:
-        for before in path.read_text().split("\ndef test_")[:-1]:
-            assert re.findall(r"^@pytest.mark.(nightly|acceptance)$", before.rpartition("\n\n\n")[2], re.MULTILINE)
+        assert re.search(r"^(@|pytestmark = \[)pytest\.mark\.(nightly|acceptance)\b", path.read_text(), re.MULTILINE), (
+            path.name
+        )
 
 
 def test_what_the_readme_says_is_primary_is_what_is_recorded() -> None:

@@ -6,14 +6,16 @@ A worker thread of the runner feeds a LogReader; the main thread reads its progr
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from platforms.job import JobSpec, Metric, Run, split_refusal, throughput_unit
 from platforms.results import gates
 from platforms.results.gates import number
 from platforms.results.wire import NODE, Event, WireReader, clean, readable
+
+_OF_RANK_0 = {f"hpcml_{what}" for what in ("start", "progress", "window", "decomposition", "summary", "end")}
 
 
 @dataclass(frozen=True)
@@ -33,32 +35,32 @@ class LogReader:
     """Reads one job's log. Feed it the bytes as they come, cut anywhere; finish() makes the Run."""
 
     def __init__(self) -> None:
-        self._progress: Mapping[str, object] | None = None
         self._wire = WireReader(self._handle_event)
         self._starts = 0
-        self._start: Mapping[str, object] = {}
+        self._last: dict[str, Mapping[str, object]] = {}  # key -> the last value; windows are apart
         self._windows: dict[int, Mapping[str, object]] = {}
-        self._summary: Mapping[str, object] = {}
-        self._decomposition: Mapping[str, object] = {}
-        self._end: Mapping[str, object] | None = None
         self._end_seq = 0
         self._reported: dict[str, dict[str, set[int]]] = {}  # gate -> text -> ranks, from the job's own gates
         self._said: tuple[str, ...] = ()  # by the compiler or the device that failed first: its first lines
         self._node_lines: dict[str, dict[int, Mapping[str, object]]] = {}  # node -> number of the line -> its value
-        self._irregular: dict[str, int] = {}  # kind of irregular line -> how many
-        self._handlers: Mapping[str, Callable[[Event, Mapping[str, object]], None]] = {
-            "hpcml_start": self._on_start,
-            "hpcml_progress": self._on_progress,
-            "hpcml_window": self._on_window,
-            "hpcml_decomposition": self._on_decomposition,
-            "hpcml_summary": self._on_summary,
-            "hpcml_end": self._on_end,
-        }
+        self._irregular: Counter[str] = Counter()  # kinds of irregular lines
+
+    @property
+    def _start(self) -> Mapping[str, object]:
+        return self._last.get("hpcml_start", {})
+
+    @property
+    def _summary(self) -> Mapping[str, object]:
+        return self._last.get("hpcml_summary", {})
+
+    @property
+    def _end(self) -> Mapping[str, object] | None:
+        return self._last.get("hpcml_end")
 
     @property
     def progress(self) -> Progress | None:
         """The last `hpcml_progress`."""
-        report = self._progress
+        report = self._last.get("hpcml_progress")
         if report is None:
             return None
         rate = number(report.get("samples_per_s"))
@@ -129,11 +131,11 @@ class LogReader:
         if not isinstance(word, dict) or "schema" not in word:
             return []
         in_log = {**self._summary, **(self._end or {})}
-        found = []
-        for key, value in word.items():
-            if key != "schema" and not gates.is_same(value, in_log.get(key)):
-                found.append(f"last word: {key} is {value!r} there, and {in_log.get(key)!r} in the log")
-        return found
+        return [
+            f"last word: {key} is {value!r} there, and {in_log.get(key)!r} in the log"
+            for key, value in word.items()
+            if key != "schema" and not gates.is_same(value, in_log.get(key))
+        ]
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the log."""
@@ -146,11 +148,12 @@ class LogReader:
         """
         self._wire.close()
         windows, window_problems = gates.windows_of(self._windows, split_refusal(self._summary))
+        decomposition = self._last.get("hpcml_decomposition")
         run = Run(
             benchmark=_text(self._start.get("benchmark")),
             windows=windows,
             start=dict(self._start),
-            summary={**self._summary, **({"decomposition": self._decomposition} if self._decomposition else {})},
+            summary={**self._summary, **({"decomposition": decomposition} if decomposition else {})},
             said=self._said,
             nodes=self._nodes(),
         )
@@ -162,18 +165,13 @@ class LogReader:
                 run = replace(run, problems=(self.why_incomplete,))
             return run
         problems = [*self._reported_problems(), *self._wire_problems(), *self._missing_parts(), *window_problems]
-        checked = run
-        if window_problems:  # the sums of some of the windows cannot agree with the summary
-            checked = replace(run, summary={})
-        for gate, text in gates.contradictions(checked, spec):
-            if gate not in self._reported:
-                problems.append(text)
+        # The sums of some of the windows cannot agree with the summary.
+        checked = replace(run, summary={}) if window_problems else run
+        problems += [text for gate, text in gates.contradictions(checked, spec) if gate not in self._reported]
         warnings = [str(text) for text in _list(self._summary.get("warnings"))]
         subjects = {text.split(":")[0] for text in warnings}
         warnings += self._vet_warnings()
-        for text in gates.warnings_on(run, spec):
-            if text.split(":")[0] not in subjects:
-                warnings.append(text)
+        warnings += [text for text in gates.warnings_on(run, spec) if text.split(":")[0] not in subjects]
         return replace(run, problems=tuple(problems), warnings=tuple(warnings))
 
     @property
@@ -230,15 +228,10 @@ class LogReader:
     def _missing_parts(self) -> list[str]:
         """What every log should have and this one lacks. A job that failed need not have measured anything."""
         code = self.exit_code
-        missing = []
-        if not code:
-            parts = {"hpcml_start": self._start, "hpcml_window": self._windows, "hpcml_summary": self._summary}
-            missing = [key for key, value in parts.items() if not value]
-        if self._end is None:
-            missing.append("hpcml_end")
-        problems = []
-        if missing:
-            problems.append(f"the log has no {', no '.join(missing)}")
+        there: dict[str, object] = {**self._last, "hpcml_window": self._windows}
+        wanted = () if code else ("hpcml_start", "hpcml_window", "hpcml_summary", "hpcml_end")
+        missing = [key for key in wanted if not there.get(key)]
+        problems = [f"the log has no {', no '.join(missing)}"] if missing else []
         if self._end is None:
             return problems
         if code != 0:
@@ -267,49 +260,35 @@ class LogReader:
             if value is not None:  # a line that comes again, or of a container that started again, replaces the first
                 self._node_lines.setdefault(str(value.get("node")), {})[event.seq] = value
             return
-        handler = self._handlers.get(event.key)
-        if handler is None:
+        if event.key not in _OF_RANK_0:
             return
         if event.rank != 0 or value is None:
-            self._count_irregular("wire lines by a rank that should not write them, or without a value")
-            return
-        handler(event, value)
+            self._irregular["wire lines by a rank that should not write them, or without a value"] += 1
+        elif event.key == "hpcml_window":
+            self._handle_window(value)
+        else:
+            self._handle_last(event, value)
 
-    def _count_irregular(self, kind: str) -> None:
-        self._irregular[kind] = self._irregular.get(kind, 0) + 1
-
-    def _on_start(self, event: Event, value: Mapping[str, object]) -> None:
-        self._starts += 1
-        if self._starts > 1:  # forget what an earlier run has written to this log
-            self._windows = {}
-            self._summary = {}
-            self._decomposition = {}
-            self._end = None
-        self._start = value
-
-    def _on_progress(self, event: Event, value: Mapping[str, object]) -> None:
-        self._progress = value
-
-    def _on_window(self, event: Event, value: Mapping[str, object]) -> None:
+    def _handle_window(self, value: Mapping[str, object]) -> None:
         index = _whole(value.get("index"))
         if index is None or index < 0:
-            self._count_irregular("windows without an index")
+            self._irregular["windows without an index"] += 1
         elif index in self._windows:
-            self._count_irregular("windows that stand in the log twice")
+            self._irregular["windows that stand in the log twice"] += 1
         else:
             self._windows[index] = value
 
-    def _on_summary(self, event: Event, value: Mapping[str, object]) -> None:
-        if self._summary:
-            self._count_irregular("summaries too many")
-        self._summary = value
-
-    def _on_decomposition(self, event: Event, value: Mapping[str, object]) -> None:
-        self._decomposition = value
-
-    def _on_end(self, event: Event, value: Mapping[str, object]) -> None:
-        self._end = value
-        self._end_seq = event.seq
+    def _handle_last(self, event: Event, value: Mapping[str, object]) -> None:
+        if event.key == "hpcml_start":
+            self._starts += 1
+            if self._starts > 1:  # forget what an earlier run has written to this log
+                self._windows = {}
+                self._last = {}
+        elif event.key == "hpcml_summary" and self._last.get(event.key):
+            self._irregular["summaries too many"] += 1
+        elif event.key == "hpcml_end":
+            self._end_seq = event.seq
+        self._last[event.key] = value
 
 
 def parse(log: bytes | str | Iterable[bytes | str], spec: JobSpec | None = None) -> Run:

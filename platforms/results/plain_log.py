@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from platforms.results.wire import ESCAPES, wire_lines
-from platforms.results.writers import MAY_BE_TAGGED, Writers
+from platforms.results.writers import Writers
 
 # `0: ` of `srun -l`, `[0] ` of MPICH, `[rank0]:` of torchrun
 _LABELS = tuple(map(re.compile, (r" *(\d{1,6}):(?= |$)", r"\[(\d{1,6})\](?= |$)", r"\[[A-Za-z_]+(\d{1,6})\]:")))
@@ -39,11 +39,8 @@ def readings(log: str | Path) -> Iterator[str]:
     text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log
     text = ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     rows = text.removesuffix("\n").split("\n") if text else []
-    lines = rows
-    if MAY_BE_TAGGED in text:
-        writers = Writers(text)
-        lines = [*(line for row in rows for line in writers.lines(row)), *writers.rest()]
-    lines, befores = _without_wire(lines)
+    writers = Writers()
+    lines, befores = _without_wire([*writers.lines(rows), *writers.rest()])
     for every in (False, True):
         yield _joined(_without_labels(lines, befores, every))
     yield _joined(_without_wire(rows)[0])
@@ -52,11 +49,6 @@ def readings(log: str | Path) -> Iterator[str]:
 def _joined(lines: list[str]) -> str:
     text = "\n".join(lines) + "\n" * bool(lines)
     return _OF_SLURM.sub("\n", text) if "srun: " in text or "slurmstepd: " in text else text  # not to search for long
-
-
-def _blank(rests: Iterable[str]) -> str:
-    """The blank that some launchers write behind a prefix: what stands behind each of them, if any."""
-    return " " if all(rest.startswith(" ") for rest in rests if rest) else ""
 
 
 def _without_wire(rows: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -83,7 +75,8 @@ def _without_labels(lines: list[str], befores: list[str], every: bool) -> list[s
         stretches = [[match for match in some if match] for there, some in groupby(found, bool) if there]
         of_suite = sum(label.fullmatch(before) is not None for before in befores)  # one could be a row left open
         if stretches and (every or 2 * of_suite > len(befores) or any(map(_are_ranks, stretches))):
-            blank = _blank(match.string[match.end() :] for match in found if match)
+            tight = any(match.string[match.end() :][:1].strip() for match in found if match)
+            blank = "" if tight else " "  # some launchers write one behind each of their labels
             lines = [
                 line[match.end() :].removeprefix(blank) if match else line
                 for line, match in zip(lines, found, strict=True)

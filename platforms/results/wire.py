@@ -10,11 +10,13 @@ import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from platforms.results.writers import MAY_BE_TAGGED, Writers
 
 MARKER = ":::MLLOG "
+_BEGIN = MARKER + "{"
 NAMESPACE = "hpcml"
 NODE = "hpcml_node"
 NODE_WRITER = "node.py"
@@ -100,10 +102,8 @@ class WireReader:
 
     def _missing_lines(self) -> str:
         """Which lines are missing, by their numbers; empty if none is."""
-        gaps = []
-        for rank, lines in sorted(self.seen.items()):
-            if len(lines) <= max(lines):
-                gaps.append(f"rank {rank}: {_describe_gaps(lines)}")
+        seen = sorted(self.seen.items())
+        gaps = [f"rank {rank}: {_describe_gaps(lines)}" for rank, lines in seen if len(lines) <= max(lines)]
         if not gaps:
             return ""
         more = f" and {len(gaps) - 3} more ranks" if len(gaps) > 3 else ""
@@ -114,25 +114,18 @@ class WireReader:
         tagged = bool(self._writers) or _MAY_BE_TAGGED in block
         if tagged:
             texts = [row.decode("utf-8", "replace") for row in rows]
-            rows = [line.encode() for text in texts for line in self._writers.lines(text)]
+            rows = [line.encode() for line in self._writers.lines(texts)]
         self._read_lines(rows, may_have_wire=tagged or _MARKER in block)
 
     def _read_lines(self, lines: list[bytes], may_have_wire: bool) -> None:
         if not may_have_wire:  # nothing but the last lines is of interest
-            last: list[bytes] = []
-            for line in reversed(lines):
-                if len(last) == _TAIL:
-                    break
-                if not line.isspace() and line:
-                    last.append(line[-_KEPT:])
-            self._tail.extend(reversed(last))
-            return
+            lines = [*islice(filter(bytes.strip, reversed(lines)), _TAIL)][::-1]
         for line in lines:
             if _MARKER in line:
                 rest = self._read_wire_lines(line.decode("utf-8", "replace"))
                 if rest.strip():
                     self._tail.append(rest[-_KEPT:])
-            elif line and not line.isspace():
+            elif line.strip():
                 self._tail.append(line[-_KEPT:])
 
     def _shorten_pending(self) -> None:
@@ -142,8 +135,7 @@ class WireReader:
             keep = len(self._pending) - _KEPT
         head = self._pending[:keep]
         self._pending = self._pending[keep:]
-        if _MARKER in head:
-            self._read_wire_lines(head.decode("utf-8", "replace"))
+        self._read_wire_lines(head.decode("utf-8", "replace"))
 
     def _read_wire_lines(self, text: str) -> str:
         """Read every wire line in a line of the log. Returns what follows the last one; all of it if there is none."""
@@ -208,24 +200,19 @@ class WireReader:
 
 def wire_lines(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, Mapping[str, object] | None]]:
     """Find the suite's lines in a line of the log: where each begins and ends, and what it says; None: it is torn."""
-    at = text.find(MARKER)
+    at = text.find(_BEGIN)
     while at >= 0:
-        end = start = at + len(MARKER)
-        if text.startswith("{", start):
-            line = None
-            try:
-                line, end = decoder.raw_decode(text, start)
-            except (ValueError, RecursionError):
-                end = start + _LONGEST + 1
-            if end - start > _LONGEST:
-                line = None
-                following = text.find(MARKER, start)
-                end = len(text) if following < 0 else following
-            if line is None or line.get("namespace") == NAMESPACE:
-                yield at, end, line
-            else:
-                end = start
-        at = text.find(MARKER, end)
+        start = at + len(MARKER)
+        following = text.find(_BEGIN, start)
+        try:
+            line, length = decoder.raw_decode(text[start : start + _LONGEST])
+        except (ValueError, RecursionError):
+            yield at, len(text) if following < 0 else following, None
+        else:
+            if line.get("namespace") == NAMESPACE:
+                yield at, start + length, line
+                following = text.find(_BEGIN, start + length)  # its own texts may have the marker, too
+        at = following
 
 
 def clean(text: str) -> str:
