@@ -258,7 +258,7 @@ def test_a_process_that_was_stopped_in_the_windows_says_so() -> None:
         "os.kill(os.getpid(), signal.SIGCONT)\n"
         "print(json.dumps(join([watch.counted(threads=1, of_node=True)], on_cpu=False).warnings))\n"
     )
-    for stops in (0, 2):
+    for stops in (0, 1):  # of two that follow at once Python may see one
         with subprocess.Popen(
             [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:

@@ -44,6 +44,11 @@ class JobRow:
     limit_s: float | None = None
     paths: str = ""
 
+    @property
+    def has_folder(self) -> bool:
+        """Whether accounting names the job's work folder, which stands before the name."""
+        return not self.paths.startswith("|")
+
     def lies_in(self, name: str) -> bool:
         """Whether the job is the one that we submitted under this name. People and plugins change the name itself."""
         return in_folder(name) in self.paths

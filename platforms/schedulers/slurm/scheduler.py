@@ -345,7 +345,8 @@ def _accounting_rows(
 
     Of an id that Slurm gave twice, accounting has the rows of both jobs: ours are those below the row with our folder
     or, where somebody has changed that, with the time at which by squeue our job was submitted. Of a job that was
-    queued again they are those of its first start.
+    queued again they are those of its first start. A row without any folder is not whole yet: of a short job
+    accounting may hear of the end first, and then knows one of its nodes and some of its steps.
     """
     if accounting.rows is None:
         return None
@@ -355,7 +356,7 @@ def _accounting_rows(
         is_job = row.id == job.job_id
         if is_job and own_rows:
             break  # the rows of the next job with this id begin
-        same_time = queue_row is not None and row.submitted_s == queue_row.submitted_s
-        if own_rows or (is_job and (row.lies_in(job.name) or same_time)):
+        is_moved = row.has_folder and queue_row is not None and row.submitted_s == queue_row.submitted_s
+        if own_rows or (is_job and (row.lies_in(job.name) or is_moved)):
             own_rows.append(row)
     return own_rows
