@@ -10,7 +10,7 @@ import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations_with_replacement, islice
+from itertools import chain
 from pathlib import Path
 
 from reporting.history.envelope_json import without_repetition
@@ -22,7 +22,6 @@ NAMES = ("name", "display_name")
 TIMES = ("job_completion_time_unix", "job_completion_time")
 MULTILINE = "perf_var"  # the column that names the metric, where each metric has a line of its own
 NOTHING = frozenset({"", "None", "null"})
-NUMBERS_BESIDE = ("_ref", "_lower_thres", "_upper_thres", "_lower", "_upper")  # what a metric has beside value and unit
 MOST_DELIMITERS = 4  # in the texts of one line; one with more is no whole line
 
 _OLD = re.compile(
@@ -32,13 +31,17 @@ _OLD = re.compile(
     r"(?: \(l=(?P<perf_lower_thres>[^|,]*), u=(?P<perf_upper_thres>[^|)]*)\))?(?:\|(?P<rest>.*))?"
 )
 _OLD_START = re.compile(r"(?=\d{4}-\d\d-\d\dT[^|]*\|reframe )")  # it can follow a line that got no end
-_WORD = re.compile(r"(?=.*[a-zA-Z])[\w.:+@-]+")
-_JOB_ID = re.compile(r"|None|null|[\w.-]*\d[\w.-]*")
-_NAME = re.compile(r"[\w.:+@/-]+( .*)?")  # with parameters, which may hold any text
-_TEXT = re.compile(".*")
-_NUMBER = re.compile(r"|None|null|true|false|[-+]?(\d*\.?\d*(e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
-_NUMBERS = re.compile(r"job_completion_time_unix|job_submit_time|job_exitcode|num_.*")
-_NO_TEXT = re.compile(rf"job_completion_time|version|short_name|unique_name|hashcode|{MULTILINE}")
+_OLD_HEADER = "job_completion_time|"
+_SHAPES = {  # what columns hold, by a pattern of their names; any other may hold any text, and the delimiter in it
+    "|".join(REQUIRED): r"[\w.:+@-]*[a-zA-Z][\w.:+@-]*",
+    "|".join(NAMES): r"[\w.:+@/-]+(?: .TEXT)?",  # parameters follow the blank
+    "jobid": r"|None|null|[\w.-]*\d[\w.-]*",
+    r"num_.*|job_.*_unix|job_submit_time|job_exitcode|.*_(?:value|ref|lower_thres|upper_thres)": (
+        r"(?i:|None|null|true|false|[-+]?(?:\d*\.?\d*(?:e[-+]?\d+)?|nan|inf))"
+    ),
+    rf"job_completion_time|version|short_name|unique_name|hashcode|{MULTILINE}": f"[^{DELIMITERS}]*",
+    ".*": ".TEXT",
+}
 
 _Read = tuple[ReframeCase, dict[str, str]]  # a test case, and by metric why its value is skipped
 
@@ -57,13 +60,11 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     waiting: ReframeCase | None = None
     with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
         lines: Iterator[tuple[int, str]] = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        begin = list(islice(lines, 2))  # of the format of ReFrame 3, the first of them may be in pieces
-        first, header = begin[0] if begin else (1, "")
+        first, header = next(lines, (1, ""))
         table = _Table(header.rstrip("\r\n"))
-        is_old = any("|jobid=" in line or f"{MULTILINE}=" in line for _, line in begin)
-        lines = chain(begin if is_old and not header.startswith("job_completion_time|") else begin[1:], lines)
+        is_old = "|jobid=" in header or header.startswith(_OLD_HEADER) and f"{MULTILINE}=" in header
         if is_old:
-            lines = ((number, part) for number, line in lines for part in _OLD_START.split(line) if part)
+            lines = ((number, part) for number, line in chain([(first, header)], lines) for part in _OLD_START.split(line))
         elif table.missing:
             problems.append(f"{path}:{first}: this file is skipped: {table.missing}")
             return
