@@ -16,17 +16,12 @@ _CLOCK = r"((nano|micro|milli|[nuµμm])?s(ec(ond)?s?)?\.?|min(ute)?s?|h(ou)?r?s
 _DURATION = rf"({_CLOCK}|days?|d)"
 _SIMULATED = r"([fpnuµμ]s|years?)"  # what a simulation moves on by, as in hour/ns and ns/day
 _TIME = re.compile(rf"(?i){_CLOCK}(/(?!{_DURATION}$).+)?|{_DURATION}/{_SIMULATED}")  # also of work, as in s/step
-_RATE = re.compile(
-    rf"(?i)(?!{_CLOCK}/).*/{_DURATION}|{_SIMULATED}/(days?|d|h(ou)?r?)"
-    r"|[kmgtpe]?(flops|iops|i?b(it|yte)?ps|teps|[lg]?ups)|[kmgtpe]ops|[fqt]ps"
-)
+_NAMED_RATE = r"[kmgtpe]?(flops|iops|i?b(it|yte)?ps|teps|[lg]?ups)|[kmgtpe]ops|[fqt]ps"
+_RATE = re.compile(rf"(?i)(?!{_CLOCK}/).*/{_DURATION}|{_SIMULATED}/(days?|d|h(ou)?r?)|{_NAMED_RATE}")
 _PER_DEVICE = re.compile(r"(?i)/(gpu|cpu|device|accelerator|chip|node|socket|core|rank|process|task)s?$")
 _BRACKETED = re.compile(r"(?i)^(?:t|time|latency)?\s*[\[(](.+)[\])]$")  # as in t[usec]
 # These are no work. More of them in a second is not better, and a longer time from one to the next is not worse.
-_NO_WORK = re.compile(
-    r"(?i)err|fail|miss|fault|drop|los[st]|retr|stall|abort|timeout|crash|interrupt|conflict|throttl|joule|watt|cost"
-    r"|[$€°]|\b([kmg]?(j|wh?)|usd|eur)\b"
-)
+_NO_WORK = re.compile(r"(?i)err|fail|miss|fault|drop|los[st]|retr|stall|abort|timeout|crash|[$€]|\b[kmg]?(j|wh?)\b")
 
 
 @dataclass(frozen=True)

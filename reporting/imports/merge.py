@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import night_of
 from reporting.history.reader import CLOCKS_DIFFER_S
-from reporting.imports.directions import Direction
+from reporting.imports.directions import Direction, MetricName
 
 Identity = tuple[object, ...]
 
@@ -34,18 +34,18 @@ class Known:
 
     Attributes:
         jobs: those of each identity: a scheduler gives its ids again.
-        directions: by test and metric.
+        directions: those of the metrics. A test of a check that is new has those of the others.
         first_nights: the first night of each test, by site and test. Older runs would move its pin.
     """
 
     jobs: dict[Identity, dict[Key, Envelope]] = field(default_factory=dict)
-    directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
+    directions: dict[MetricName, Direction] = field(default_factory=dict)
     first_nights: dict[tuple[str, str], datetime.date] = field(default_factory=dict)
 
     def add(self, envelope: Envelope) -> None:
         self.jobs.setdefault(identity(envelope), {})[envelope.key] = envelope
         for name, metric in envelope.metrics.items():
-            self.directions[envelope.key.test, name] = metric.better
+            self.directions[MetricName(envelope.benchmark or "", name, metric.unit)] = metric.better
 
     def find(self, envelope: Envelope) -> Envelope | None:
         """The same job, if the history has it."""
