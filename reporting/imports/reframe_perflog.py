@@ -7,23 +7,17 @@ and a line for each metric. Where ReFrame 4 goes on with that format, the header
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, combinations_with_replacement, islice
+from itertools import chain, combinations_with_replacement, groupby, islice
 from pathlib import Path
 
 from reporting.history.envelope_json import without_repetition
 from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase, unix_seconds
 
 DELIMITERS = "|,;\t"
-REQUIRED = (
-    "system",
-    "partition",
-    "environ",
-    "result",
-    "name|display_name",
-    "job_completion_time_unix|job_completion_time",
-)
+REQUIRED = ("system", "partition", "environ", "result")
+ALTERNATIVES = ("name|display_name", "job_completion_time_unix|job_completion_time")
 MULTILINE = "perf_var"  # the column that names the metric, where each metric has a line of its own
 NOTHING = frozenset({"", "None", "null"})
 MOST_DELIMITERS = 4  # in the texts of one line; one with more is no whole line
@@ -36,15 +30,15 @@ _OLD = re.compile(
     r"(?: \(l=(?P<perf_lower_thres>[^|,]*), u=(?P<perf_upper_thres>[^|)]*)\))?(?:\|(?P<rest>.*))?"
 )
 _OLD_START = re.compile(r"(?<=.)(?=\d{4}-\d\d-\d\dT[^|]*\|reframe )")  # it can follow a line that got no end
+_PART = re.compile(r".+\n?")
 _NAME = r"[\w.:+@/-]+( .*)?"  # with parameters, which may hold any text
+_NUMBER = r"(?i)|none|null|true|false|[-+]?(nan|inf|\d*\.?\d*(e[-+]?\d+)?)"
 _TEXT = ".*"
 _SHAPES = {  # what a column holds, by a pattern of its name
-    "system|partition|environ|result": r"(?=.*[a-zA-Z])[\w.:+@-]+",
-    "name|display_name": _NAME,
+    "|".join(REQUIRED): r"(?=.*[a-zA-Z])[\w.:+@-]+",
+    ALTERNATIVES[0]: _NAME,
     "jobid": r"|None|null|[\w.-]*\d[\w.-]*",
-    r"num_.*|job_\w+_unix|job_submit_time|job_exitcode|.*_(value|ref|lower_thres|upper_thres)": (
-        r"(?i)|None|null|true|false|[-+]?(\d*\.?\d*(e[-+]?\d+)?|nan|inf)"
-    ),
+    r"num_.*|job_(\w+_unix|submit_time|exitcode)|.*_(value|ref|lower_thres|upper_thres)": _NUMBER,
     rf"job_completion_time|version|short_name|unique_name|hashcode|{MULTILINE}": rf"[^{DELIMITERS}]*",
     ".*": _TEXT,
 }
@@ -63,67 +57,69 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
         OSError: the file cannot be read.
     """
     skipped: dict[str, list[str]] = {}
-    waiting: ReframeCase | None = None
     with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-        parts = ((at, part) for at, line in enumerate(file, 1) for part in _OLD_START.sub("\n", line).splitlines(True))
-        lines = (line for line in parts if line[1].strip())
+        lines = _lines(file)
         first = next(lines, (1, ""))
+        header = first[1].rstrip("\r\n")
+        is_old = "|jobid=" in header or f"{MULTILINE}=" in header
         try:
-            read = _reader_below(first[1].rstrip("\r\n"))
+            read = _read_old if is_old else _Table(header).read
         except ValueError as error:
             problems.append(f"{path}:{first[0]}: this file is skipped: {error}")
             return
-        for at, line in chain([first] if "|jobid=" in first[1] and MULTILINE not in first[1] else [], lines):
-            try:
-                if not line.endswith("\n"):
-                    raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
-                case, bad = read(line.rstrip("\r\n"))
-            except ValueError as error:
-                skipped.setdefault("lines of this file", []).append(f"{at}: {error}")
-                continue
-            for metric, why in bad.items():
-                skipped.setdefault(f"values of `{metric}`", []).append(f"{at}: {why}")
-            both = _joined(waiting, case)
-            if waiting is not None and both is None:
-                yield waiting
-            waiting = both or case
-    if waiting is not None:
-        yield waiting
+        cases = _cases(lines if MULTILINE in header or not is_old else chain([first], lines), read, skipped)
+        yield from _joined(cases) if is_old or MULTILINE in header else cases
     problems += [f"{path}:{found[0]}; {what} that are skipped: {len(found)}" for what, found in skipped.items()]
 
 
-def _joined(one: ReframeCase | None, other: ReframeCase) -> ReframeCase | None:
-    """The test case of two lines, each of which has some of its metrics; None if they are of two test cases."""
-    if one is None or replace(one, values=(), result="") != replace(other, values=(), result=""):
-        return None
-    if {value.name for value in one.values} & {value.name for value in other.values}:
-        return None
-    return replace(one, values=one.values + other.values, result=other.result if one.result == "pass" else one.result)
+def _lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The lines of a file that are not blank, with their numbers."""
+    for at, line in enumerate(file, 1):
+        for part in _PART.findall(_OLD_START.sub("\n", line)):
+            if part.strip():
+                yield at, part
 
 
-def _reader_below(header: str) -> Callable[[str], _Read]:
-    """What reads the lines of a file with this first line. Raises ValueError with a sentence."""
-    if "|jobid=" in header or f"{MULTILINE}=" in header:
-        return _read_old
-    table = _Table(header)
-    for names in REQUIRED:
-        if not {*names.split("|")} & {*table.columns}:
-            raise ValueError(
-                f"it has no column `{names.replace('|', '` or `')}` (add it to ReFrame's `format`), and its first line is "
-                f"none of ReFrame 3: {OLD_LINE}"
-            )
-    return table.read
+def _cases(
+    lines: Iterable[tuple[int, str]], read: Callable[[str], _Read], skipped: dict[str, list[str]]
+) -> Iterator[ReframeCase]:
+    """The test cases of lines. What is skipped, and why, is added by what it is."""
+    for at, line in lines:
+        try:
+            if not line.endswith("\n"):
+                raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
+            case, bad = read(line.rstrip("\r\n"))
+        except ValueError as error:
+            skipped.setdefault("lines of this file", []).append(f"{at}: {error}")
+            continue
+        for metric, why in bad.items():
+            skipped.setdefault(f"values of `{metric}`", []).append(f"{at}: {why}")
+        yield case
+
+
+def _joined(cases: Iterable[ReframeCase]) -> Iterator[ReframeCase]:
+    """Those that follow each other and differ only in their metrics, and whether these are good, are one."""
+    for case, lines in groupby(cases, lambda case: replace(case, values=(), result="")):
+        parts = list(lines)
+        first_bad = max(parts, key=lambda part: part.result != "pass")
+        yield replace(case, values=tuple(chain(*(part.values for part in parts))), result=first_bad.result)
 
 
 class _Table:
-    """The lines below a header."""
+    """The lines below a header. Raises ValueError with a sentence if it lacks columns."""
 
     def __init__(self, header: str) -> None:
         self._delimiter = max(DELIMITERS, key=header.count)
         columns = header.split(self._delimiter)
-        self.columns = [re.sub("_(lower|upper)$", r"_\1_thres", column) for column in columns]  # as ReFrame 4.0 has it
+        self._columns = [re.sub("_(lower|upper)$", r"_\1_thres", column) for column in columns]  # ReFrame 4.0
+        for names in REQUIRED + ALTERNATIVES:
+            if not {*names.split("|")} & {*columns}:
+                raise ValueError(
+                    f"it has no column `{names.replace('|', '` or `')}` (add it to ReFrame's `format`), and no line of "
+                    f"ReFrame 3: {OLD_LINE}"
+                )
         self._shapes = [
-            next(shape for names, shape in _SHAPES.items() if re.fullmatch(names, column)) for column in self.columns
+            next(shape for names, shape in _SHAPES.items() if re.fullmatch(names, column)) for column in self._columns
         ]
 
     def read(self, line: str) -> _Read:
@@ -133,19 +129,19 @@ class _Table:
         one way to join the cells has words and numbers where they belong, or all such ways say the same.
         """
         cells = line.split(self._delimiter)
-        ways = [cells] if len(cells) == len(self.columns) else self._ways(cells)
-        found = [_case(dict(zip(self.columns, way, strict=True))) for way in ways]
+        ways = [cells] if len(cells) == len(self._columns) else self._ways(cells)
+        found = [_case(dict(zip(self._columns, way, strict=True))) for way in ways]
         if not found or any(read != found[0] for read in found):
-            raise ValueError(f"it has {len(cells)} cells, and the header has {len(self.columns)} columns")
+            raise ValueError(f"it has {len(cells)} cells, and the header has {len(self._columns)} columns")
         return found[0]
 
     def _ways(self, cells: list[str]) -> Iterator[list[str]]:
         """The ways to join cells to as many as there are columns."""
-        more = len(cells) - len(self.columns)
+        more = len(cells) - len(self._columns)
         texts = [index for index, shape in enumerate(self._shapes) if shape in (_NAME, _TEXT)]
         for where in combinations_with_replacement(texts, more) if 0 < more <= MOST_DELIMITERS else ():
             rest = iter(cells)
-            joined = [self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self.columns))]
+            joined = [self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self._columns))]
             if all(map(re.fullmatch, self._shapes, joined)):
                 yield joined
 
@@ -173,26 +169,14 @@ def _misses(value: PerformanceValue, reference: float | None) -> bool:
 
 def _case(cells: Mapping[str, str]) -> _Read:
     """A test case of a line. Raises ValueError with a sentence."""
-    names = [column.removesuffix("_value") for column in cells if column.endswith("_value")]
-    values: list[PerformanceValue] = []
-    bad: dict[str, str] = {}
-    for name in [name for name in names if f"{name}_unit" in cells] or names:  # a parameter has no unit
-        metric = cells.get(MULTILINE, name)
-        unit = _text(cells.get(f"{name}_unit")) or ""
-        try:
-            value, lower, upper = (_number(cells, f"{name}_{end}") for end in ("value", "lower_thres", "upper_thres"))
-        except ValueError as error:
-            bad[metric] = str(error)
-        else:
-            if value is not None:
-                values.append(PerformanceValue(metric, unit, value, lower, upper))
+    values, bad = _values(cells)
     case = ReframeCase(
         check=without_repetition(cells.get("name") or cells["display_name"]),
         system=cells["system"],
         partition=cells["partition"],
         environ=cells["environ"],
         result=cells["result"],
-        values=tuple(values),
+        values=values,
         fail_phase=_text(cells.get("fail_phase")),
         job_id=_text(cells.get("jobid")),
         submitted_s=_number(cells, "job_submit_time"),
@@ -202,6 +186,24 @@ def _case(cells: Mapping[str, str]) -> _Read:
         settings={name: cells[name] for name in SETTINGS if _text(cells.get(name))},
     )
     return case, bad
+
+
+def _values(cells: Mapping[str, str]) -> tuple[tuple[PerformanceValue, ...], dict[str, str]]:
+    """The metrics of a line, and why others have no value. A parameter named like a metric's value has no unit."""
+    names = [column.removesuffix("_value") for column in cells if column.endswith("_value")]
+    values: list[PerformanceValue] = []
+    bad: dict[str, str] = {}
+    for name in [name for name in names if f"{name}_unit" in cells] or names:
+        metric = cells.get(MULTILINE, name)
+        unit = _text(cells.get(f"{name}_unit")) or ""
+        try:
+            value, lower, upper = (_number(cells, f"{name}_{end}") for end in ("value", "lower_thres", "upper_thres"))
+        except ValueError as error:
+            bad[metric] = str(error)
+            continue
+        if value is not None:
+            values.append(PerformanceValue(metric, unit, value, lower, upper))
+    return tuple(values), bad
 
 
 def _text(cell: str | None) -> str | None:

@@ -119,24 +119,17 @@ def _of_report(report: object, where: str, no_numbers: set[str]) -> list[Reframe
 def _case(entry: Mapping[str, Any], is_old: bool, where: str, no_numbers: set[str]) -> ReframeCase:
     """A test case. The names and words before 4.7 are old. Raises ValueError with a sentence."""
     of = functools.partial(field, entry, where=where, tool=READ)
-    values = []
-    for name, value, lower, upper, unit in _values(entry, of):
-        number = _number(value)
-        if number is not None:
-            values.append(PerformanceValue(name, str(unit or ""), number, _number(lower), _number(upper)))
-        elif value is not None:
-            no_numbers.add(f"`{name}`, such as {json.dumps(value)}")
-    job_id = str(entry.get("jobid"))
-    result = of("result", kind=str)
     system, _, partition = of("system", kind=str).partition(":")
+    result = of("result", kind=str)
+    job_id = str(entry.get("jobid"))
     settings = of("check_vars", kind=dict) if is_old else entry
     return ReframeCase(
-        check=without_repetition(of("display_name" if is_old else "name", kind=str)),
+        check=without_repetition(of("display_name", kind=str)),
         system=system,
         partition=partition if is_old else of("partition", kind=str),
         environ=of("environment" if is_old else "environ", kind=str),
         result=RESULTS.get(result, result),
-        values=tuple(values),
+        values=tuple(_values(entry, of, no_numbers)),
         fail_phase=entry.get("fail_phase"),
         job_id=None if job_id == "None" else job_id,
         submitted_s=_number(entry.get("job_submit_time")),
@@ -146,7 +139,17 @@ def _case(entry: Mapping[str, Any], is_old: bool, where: str, no_numbers: set[st
     )
 
 
-def _values(entry: Mapping[str, Any], of: Callable[..., Any]) -> Iterator[list[Any]]:
+def _values(entry: Mapping[str, Any], of: Callable[..., Any], no_numbers: set[str]) -> Iterator[PerformanceValue]:
+    """The metrics of a test case that have a number. Raises ValueError with a sentence."""
+    for name, value, lower, upper, unit in _rows(entry, of):
+        number = _number(value)
+        if number is not None:
+            yield PerformanceValue(name, str(unit or ""), number, _number(lower), _number(upper))
+        elif value is not None:
+            no_numbers.add(f"`{name}`, such as {json.dumps(value)}")
+
+
+def _rows(entry: Mapping[str, Any], of: Callable[..., Any]) -> Iterator[list[Any]]:
     """Name, value, lower and upper bound, and unit of each metric. Raises ValueError with a sentence."""
     if entry.get("perfvars"):
         for at, _ in enumerate(of("perfvars", kind=list)):

@@ -179,7 +179,7 @@ def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
     assert cases == []
     assert problem.startswith("1: this file is skipped: it has no column `system`")
     assert problem.endswith(
-        "none of ReFrame 3: TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using ENVIRON|"
+        "no line of ReFrame 3: TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using ENVIRON|"
         "jobid=ID|METRIC=VALUE|ref=…|UNIT"
     )
 
