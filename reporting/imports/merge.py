@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import night_of
 from reporting.history.reader import CLOCKS_DIFFER_S
-from reporting.imports.directions import Direction, MetricName
+from reporting.imports.directions import Direction
 
 Identity = tuple[object, ...]
 
@@ -34,23 +34,24 @@ class Known:
 
     Attributes:
         jobs: those of each identity: a scheduler gives its ids again.
-        directions: those of the metrics. A test of a check that is new has those of the others.
+        directions: by check and metric. All tests that a check is parametrised into share them.
         first_nights: the first night of each test, by site and test. Older runs would move its pin.
     """
 
     jobs: dict[Identity, dict[Key, Envelope]] = field(default_factory=dict)
-    directions: dict[MetricName, Direction] = field(default_factory=dict)
+    directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
     first_nights: dict[tuple[str, str], datetime.date] = field(default_factory=dict)
 
     def add(self, envelope: Envelope) -> None:
         self.jobs.setdefault(identity(envelope), {})[envelope.key] = envelope
         for name, metric in envelope.metrics.items():
-            self.directions[MetricName(envelope.benchmark or "", name, metric.unit)] = metric.better
+            self.directions[envelope.benchmark or "", name] = metric.better
 
     def find(self, envelope: Envelope) -> Envelope | None:
         """The same job, if the history has it."""
         for job in self.jobs.get(identity(envelope), {}).values():
-            if max(job.time_s, envelope.time_s) < min(_end_s(job), _end_s(envelope)) + _ROUNDED_S:
+            end_s = min(job.ended_s or job.time_s, envelope.ended_s or envelope.time_s)
+            if max(job.time_s, envelope.time_s) < end_s + _ROUNDED_S:
                 return job
         return None
 
@@ -108,7 +109,7 @@ def missing(
         found = known.find(envelope)
         if found is None:
             count.new += 1
-        elif _measured(found) == _measured(envelope):
+        elif found.metrics == envelope.metrics:
             count.already_there += 1
             continue
         else:
@@ -116,11 +117,3 @@ def missing(
             count.changed += 1
         known.add(envelope)
         yield envelope
-
-
-def _end_s(envelope: Envelope) -> float:
-    return envelope.ended_s or envelope.time_s
-
-
-def _measured(envelope: Envelope) -> tuple[object, ...]:
-    return envelope.outcome, envelope.sane, envelope.metrics

@@ -100,14 +100,13 @@ def _of_report(report: object, where: str, no_numbers: set[str]) -> list[Reframe
     """The test cases of a session. Raises ValueError with a sentence."""
     of = functools.partial(field, report, where=where, tool=READ)
     is_old = "uuid" not in of("session_info", kind=dict)
-    version = of("session_info").get("version")
     cases = []
     for run, _ in enumerate(of("runs", kind=list)):
         attempt = 1 + of("runs", run, "runid" if is_old else "run_index", kind=int)
         for number, _ in enumerate(of("runs", run, "testcases", kind=list)):
             entry = of("runs", run, "testcases", number, kind=dict)
             case = _case(entry, is_old, f"{where}: runs[{run}].testcases[{number}]", no_numbers)
-            cases.append(replace(case, attempt=attempt, version=version))
+            cases.append(replace(case, attempt=attempt, version=of("session_info").get("version")))
     if is_old:
         began_s, ended_s = (
             unix_seconds(of("session_info", f"time_{end}", kind=str), where) for end in ("start", "end")

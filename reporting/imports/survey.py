@@ -37,11 +37,11 @@ def survey_of(cases: Iterable[ReframeCase]) -> Survey:
     return survey
 
 
-def decisions(survey: Survey, said: Said, before: Mapping[MetricName, Direction]) -> dict[MetricName, Decision]:
+def decisions(survey: Survey, said: Said, before: Mapping[tuple[str, str], Direction]) -> dict[MetricName, Decision]:
     """Decide the direction of each metric.
 
     Args:
-        before: the directions in the history.
+        before: the directions in the history, by check and metric.
     """
     metrics = sorted(survey.metrics.items(), key=lambda item: (item[0].check, item[0].metric))
-    return {name: decide(name, alone, said.of(name), before.get(name)) for name, alone in metrics}
+    return {name: decide(name, alone, said.of(name), before.get((name.check, name.metric))) for name, alone in metrics}
