@@ -21,7 +21,9 @@ _RATE = re.compile(rf"(?i)(?!{_CLOCK}/).*/{_DURATION}|{_SIMULATED}/(days?|d|h(ou
 _PER_DEVICE = re.compile(r"(?i)/(gpu|cpu|device|accelerator|chip|node|socket|core|rank|process|task)s?$")
 _BRACKETED = re.compile(r"(?i)^(?:t|time|latency)?\s*[\[(](.+)[\])]$")  # as in t[usec]
 # These are no work. More of them in a second is not better, and a longer time from one to the next is not worse.
-_NO_WORK = re.compile(r"(?i)err|fail|miss|fault|drop|los[st]|retr|stall|abort|timeout|crash|[$€]|\b[kmg]?(j|wh?)\b")
+_COST = r"cost|joule|watt|\b(usd|eur|[kmg]?(j|wh?))\b|[$€°]"
+_TROUBLE = r"err|fail|miss|fault|drop|los[st]|retr(ans|y|ies)|stall|abort|timeout|crash|interrupt|conflict|throttl"
+_NO_WORK = re.compile(rf"(?i){_COST}|{_TROUBLE}")
 
 
 @dataclass(frozen=True)

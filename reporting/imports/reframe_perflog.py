@@ -61,7 +61,7 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
         lines = _lines(file)
         first = next(lines, (1, ""))
         header = first[1].rstrip("\r\n")
-        is_old = "|jobid=" in header or f"{MULTILINE}=" in header
+        is_old = re.search(rf"\|jobid=|\|ref=|{MULTILINE}=", header) is not None
         try:
             read = _read_old if is_old else _Table(header).read
         except ValueError as error:

@@ -168,8 +168,9 @@ def test_a_line_of_reframe_3(tmp_path: Path, line: str, test: str, metric: tuple
     assert problems == []
 
 
-def test_a_line_that_follows_one_without_an_end_is_a_line(tmp_path: Path) -> None:
-    cases, problems = read_text(tmp_path, OLD[40:] + "\n" + OLD + OLD.replace("jobid=7", "jobid=8") + "\n")
+@pytest.mark.parametrize("at", [40, 60, 70])
+def test_a_line_that_follows_one_without_an_end_is_a_line(tmp_path: Path, at: int) -> None:
+    cases, problems = read_text(tmp_path, OLD[at:] + "\n" + OLD + OLD.replace("jobid=7", "jobid=8") + "\n")
     assert [case.job_id for case in cases] == ["7", "8"]
     (problem,) = problems
     assert problem.startswith("1: it is no line as ReFrame 3 writes them: TIME|reframe VERSION|")
