@@ -18,7 +18,7 @@ _DURATION = rf"({_CLOCK}|{_LONG})"
 _SIMULATED = r"([fpnuµμ]s|years?)"  # what a simulation moves on by, as in hour/ns and ns/day
 _TIME = re.compile(rf"(?i){_CLOCK}(/(?!{_DURATION}$).+)?|(s|{_LONG})/{_SIMULATED}")  # also of work, as in s/step
 _NAMED_RATE = r"[kmgtpe]?(flops|iops|i?b(it|yte)?ps|teps|[lg]?ups)|[kmgtpe]ops|[fqt]ps"
-_RATE = re.compile(rf"(?i)(?!{_CLOCK}/).*/{_DURATION}|{_SIMULATED}/{_LONG}|{_NAMED_RATE}")
+_RATE = re.compile(rf"(?i)(?!{_DURATION}/).*/{_DURATION}|{_SIMULATED}/{_LONG}|{_NAMED_RATE}")
 _PER_DEVICE = re.compile(r"(?i)/(gpu|cpu|device|accelerator|chip|node|socket|core|rank|process|task)s?$")
 _BRACKETED = re.compile(r"(?i)^(?:t|time|latency)?\s*[\[(](.+)[\])]$")  # as in t[usec]
 # These are no work. More of them in a second is not better, and a longer time from one to the next is not worse.
