@@ -13,23 +13,18 @@ Direction = Literal["higher", "lower"]
 DIRECTIONS: Mapping[str, Direction] = {"higher": "higher", "lower": "lower"}
 
 _CLOCK = r"((nano|micro|milli|[nuµμm])?s(ec(ond)?s?)?\.?|min(ute)?s?|h(ou)?r?s?)"
-_DAYS = r"(days?|d)"
-_TIME = re.compile(  # also of a piece of work, as in s/step, and of what a simulation moves on by, as in hour/ns
-    rf"{_CLOCK}|{_CLOCK}\s*/(?!\s*({_CLOCK}|{_DAYS})$).+|(h(ou)?r?s?|{_DAYS}|s)/([fpnuµμ]s|years?)", re.IGNORECASE
-)
-_RATE = re.compile(
-    rf"((?!{_CLOCK}\s*/).*/\s*(s(ec(ond)?s?)?\.?|h(ou)?r?s?|{_DAYS})|([fpn]s/\s*h(ou)?r?|[fpnuµμ]s/\s*{_DAYS})"
-    r"|[kmgtpe]?(flops|iops|i?b(it|yte)?ps|teps|[lg]?ups)|[kmgtpe]ops|[fqt]ps)"
-    r"(\s*/\s*(gpu|cpu|device|accelerator|chip|node|socket|core|rank|process|task)s?)?",
-    re.IGNORECASE,
-)
-_BRACKETED = re.compile(r"(?:t|time|latency)?\s*[\[(](.+)[\])]", re.IGNORECASE)  # as in t[usec]
+_LONG = r"(days?|d|h(ou)?r?s?)"
+_DURATION = rf"({_CLOCK}|{_LONG})"
+_SIMULATED = r"([fpnuµμ]s|years?)"  # what a simulation moves on by, as in hour/ns and ns/day
+_TIME = re.compile(rf"(?i){_CLOCK}(/(?!{_DURATION}$).+)?|(s|{_LONG})/{_SIMULATED}")  # also of work, as in s/step
+_NAMED_RATE = r"[kmgtpe]?(flops|iops|i?b(it|yte)?ps|teps|[lg]?ups)|[kmgtpe]ops|[fqt]ps"
+_RATE = re.compile(rf"(?i)(?!{_DURATION}/).*/{_DURATION}|{_SIMULATED}/{_LONG}|{_NAMED_RATE}")
+_PER_DEVICE = re.compile(r"(?i)/(gpu|cpu|device|accelerator|chip|node|socket|core|rank|process|task)s?$")
+_BRACKETED = re.compile(r"(?i)^(?:t|time|latency)?\s*[\[(](.+)[\])]$")  # as in t[usec]
 # These are no work. More of them in a second is not better, and a longer time from one to the next is not worse.
-_NO_WORK = re.compile(
-    r"err|fail|miss|fault|drop|los[st]|retr(ans|y|ies)|stall|abort|timeout|crash|interrupt|conflict|throttl|joule|watt"
-    r"|\b[kmg]?(j|wh?)\b|cost|usd|eur|[$€°]",
-    re.IGNORECASE,
-)
+_COST = r"cost|joule|watt|\b(usd|eur|[kmg]?(j|wh?))\b|[$€°]"
+_TROUBLE = r"err|fail|miss|fault|drop|los[st]|retr(ans|y|ies)|stall|abort|timeout|crash|interrupt|conflict|throttl"
+_NO_WORK = re.compile(rf"(?i){_COST}|{_TROUBLE}")
 
 
 @dataclass(frozen=True)
@@ -91,11 +86,10 @@ def decide(name: MetricName, alone: Collection[str], said: Direction | None, bef
         return Decision("higher", "its reference has only a lower bound")
     if set(alone) == {"upper"}:
         return Decision("lower", "its reference has only an upper bound")
-    unit = re.sub(r"\s+per\s+", "/", name.unit.strip())
-    bracketed = _BRACKETED.fullmatch(unit)
-    unit = bracketed[1].strip() if bracketed else unit
-    if _TIME.fullmatch(unit) and not _NO_WORK.search(unit):
-        return Decision("lower", "its unit is a time")
-    if _RATE.fullmatch(unit) and not _NO_WORK.search(unit):
-        return Decision("higher", "its unit is a rate")
+    unit = _PER_DEVICE.sub("", _BRACKETED.sub(r"\1", re.sub(r"\s*(\bper\b|/)\s*", "/", name.unit.strip())))
+    if not _NO_WORK.search(unit):
+        if _TIME.fullmatch(unit):
+            return Decision("lower", "its unit is a time")
+        if _RATE.fullmatch(unit):
+            return Decision("higher", "its unit is a rate")
     return Decision(None, "neither its references nor its unit say it")

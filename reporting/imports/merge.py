@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import night_of
@@ -17,15 +16,6 @@ Identity = tuple[object, ...]
 _ROUNDED_S = 1.0  # some files have times to the second
 
 
-class KnownJob(NamedTuple):
-    """A job of the history, a digest of what it measured, and when it was submitted and was complete."""
-
-    key: Key
-    digest: int
-    first_s: float
-    last_s: float
-
-
 def identity(envelope: Envelope) -> Identity:
     """What is the same for one job in every file that records it.
 
@@ -35,8 +25,7 @@ def identity(envelope: Envelope) -> Identity:
     key = envelope.key
     if envelope.ended_s is None:
         return tuple(key)
-    job = key.job_id or int(envelope.ended_s)
-    return key.site, key.test, envelope.platform, job
+    return key.site, key.test, key.job_id or int(envelope.ended_s)
 
 
 @dataclass
@@ -45,24 +34,24 @@ class Known:
 
     Attributes:
         jobs: those of each identity: a scheduler gives its ids again.
-        directions: by test and metric.
+        directions: by check and metric. All tests that a check is parametrised into share them.
         first_nights: the first night of each test, by site and test. Older runs would move its pin.
     """
 
-    jobs: dict[Identity, dict[Key, KnownJob]] = field(default_factory=dict)
+    jobs: dict[Identity, dict[Key, Envelope]] = field(default_factory=dict)
     directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
     first_nights: dict[tuple[str, str], datetime.date] = field(default_factory=dict)
 
     def add(self, envelope: Envelope) -> None:
-        self.jobs.setdefault(identity(envelope), {})[envelope.key] = _job(envelope)
+        self.jobs.setdefault(identity(envelope), {})[envelope.key] = envelope
         for name, metric in envelope.metrics.items():
-            self.directions[envelope.key.test, name] = metric.better
+            self.directions[envelope.benchmark or "", name] = metric.better
 
-    def find(self, envelope: Envelope) -> KnownJob | None:
+    def find(self, envelope: Envelope) -> Envelope | None:
         """The same job, if the history has it."""
-        it = _job(envelope)
         for job in self.jobs.get(identity(envelope), {}).values():
-            if it.first_s < job.last_s + _ROUNDED_S and job.first_s < it.last_s + _ROUNDED_S:
+            end_s = min(job.ended_s or job.time_s, envelope.ended_s or envelope.time_s)
+            if max(job.time_s, envelope.time_s) < end_s + _ROUNDED_S:
                 return job
         return None
 
@@ -120,7 +109,7 @@ def missing(
         found = known.find(envelope)
         if found is None:
             count.new += 1
-        elif found.digest == _job(envelope).digest:
+        elif found.metrics == envelope.metrics:
             count.already_there += 1
             continue
         else:
@@ -128,9 +117,3 @@ def missing(
             count.changed += 1
         known.add(envelope)
         yield envelope
-
-
-def _job(envelope: Envelope) -> KnownJob:
-    last_s = envelope.time_s if envelope.ended_s is None else envelope.ended_s
-    digest = hash((envelope.outcome, envelope.sane, tuple(sorted(envelope.metrics.items(), key=str))))
-    return KnownJob(envelope.key, digest, min(envelope.time_s, last_s), last_s)

@@ -7,6 +7,7 @@ device, or which direction of a variable is good. Older versions record less of 
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import shlex
@@ -42,7 +43,7 @@ class PerformanceValue:
 
     name: str
     unit: str
-    value: float | None
+    value: float
     lower: float | None = None
     upper: float | None = None
 
@@ -99,7 +100,7 @@ class ReframeCase:
             return False
         if self.fail_phase not in (None, "", "performance"):
             return False
-        return any(value.value is not None for value in self.values)
+        return bool(self.values)
 
     @property
     def has_run(self) -> bool:
@@ -118,7 +119,7 @@ def envelope_of(case: ReframeCase, site: str, directions: Mapping[MetricName, Di
     metrics = {}
     for value in case.values:
         direction = directions.get(case.metric_name(value))
-        if case.sane and direction is not None and value.value is not None and math.isfinite(value.value):
+        if case.sane and direction is not None and math.isfinite(value.value):
             metrics[value.name] = Metric(value.value, value.unit, direction)
     fields = {"source": SOURCE}
     provenance = {"nodes": case.nodes, "reframe": case.version, **case.settings}
@@ -137,6 +138,14 @@ def envelope_of(case: ReframeCase, site: str, directions: Mapping[MetricName, Di
         provenance={name: value for name, value in provenance.items() if value},
         source=SOURCE,
     )
+
+
+def unix_seconds(text: str, where: str) -> float:
+    """A time as ReFrame writes it. Raises ValueError with a sentence."""
+    try:
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ValueError(f"{where}: {text!r} is no time like 2026-01-31T22:00:00+0100") from None
 
 
 def repeat_command(run: Envelope) -> str:

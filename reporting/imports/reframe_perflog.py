@@ -6,24 +6,22 @@ and a line for each metric. Where ReFrame 4 goes on with that format, the header
 
 from __future__ import annotations
 
-import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, combinations_with_replacement, islice
+from itertools import chain, combinations_with_replacement, groupby, islice
 from pathlib import Path
 
 from reporting.history.envelope_json import without_repetition
-from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase
+from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase, unix_seconds
 
 DELIMITERS = "|,;\t"
 REQUIRED = ("system", "partition", "environ", "result")
-NAMES = ("name", "display_name")
-TIMES = ("job_completion_time_unix", "job_completion_time")
+ALTERNATIVES = ("name|display_name", "job_completion_time_unix|job_completion_time")
 MULTILINE = "perf_var"  # the column that names the metric, where each metric has a line of its own
-NOTHING = frozenset({"", "None", "null"})
-NUMBERS_BESIDE = ("_ref", "_lower_thres", "_upper_thres", "_lower", "_upper")  # what a metric has beside value and unit
+NOTHING = frozenset({None, "", "None", "null"})
 MOST_DELIMITERS = 4  # in the texts of one line; one with more is no whole line
+OLD_LINE = "TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using ENVIRON|jobid=ID|METRIC=VALUE|ref=…|UNIT"
 
 _OLD = re.compile(
     r"(?P<job_completion_time>[^|]+)\|(?:reframe )?(?P<version>[^|]+)\|(?P<name>.+?)(?: /[0-9a-f]{8})? (?:on |@)"
@@ -31,14 +29,19 @@ _OLD = re.compile(
     r"(?P<perf_var>[^|=]+)=(?P<perf_value>[^|]*)\|(?:(?P<perf_unit>.*)\|)?ref=(?P<perf_ref>[^| ]*)"
     r"(?: \(l=(?P<perf_lower_thres>[^|,]*), u=(?P<perf_upper_thres>[^|)]*)\))?(?:\|(?P<rest>.*))?"
 )
-_OLD_START = re.compile(r"(?=\d{4}-\d\d-\d\dT[^|]*\|reframe )")  # it can follow a line that got no end
-_WORD = re.compile(r"(?=.*[a-zA-Z])[\w.:+@-]+")
-_JOB_ID = re.compile(r"|None|null|[\w.-]*\d[\w.-]*")
-_NAME = re.compile(r"[\w.:+@/-]+( .*)?")  # with parameters, which may hold any text
-_TEXT = re.compile(".*")
-_NUMBER = re.compile(r"|None|null|true|false|[-+]?(\d*\.?\d*(e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
-_NUMBERS = re.compile(r"job_completion_time_unix|job_submit_time|job_exitcode|num_.*")
-_NO_TEXT = re.compile(rf"job_completion_time|version|short_name|unique_name|hashcode|{MULTILINE}")
+_OLD_START = re.compile(r"(?<=.)(?=\d{4}-\d\d-\d\dT[^|]*\|reframe )")  # it can follow a line that got no end
+_LINE = re.compile(r"(?=.*\S).+\n?")
+_NAME = r"[\w.:+@/-]+( .*)?"  # with parameters, which may hold any text
+_NUMBER = r"(?i)|none|null|true|false|[-+]?(nan|inf|\d*\.?\d*(e[-+]?\d+)?)"
+_TEXT = ".*"
+_SHAPES = {  # what a column holds, by a pattern of its name
+    "|".join(REQUIRED): r"(?=.*[a-zA-Z])[\w.:+@-]+",
+    ALTERNATIVES[0]: _NAME,
+    "jobid": r"|None|null|[\w.-]*\d[\w.-]*",
+    r"num_.*|job_(\w+_unix|submit_time|exitcode)|.*_(value|ref|lower_thres|upper_thres)": _NUMBER,
+    rf"job_completion_time|version|short_name|unique_name|hashcode|{MULTILINE}": rf"[^{DELIMITERS}]*",
+    ".*": _TEXT,
+}
 
 _Read = tuple[ReframeCase, dict[str, str]]  # a test case, and by metric why its value is skipped
 
@@ -54,76 +57,67 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
         OSError: the file cannot be read.
     """
     skipped: dict[str, list[str]] = {}
-    waiting: ReframeCase | None = None
     with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-        lines: Iterator[tuple[int, str]] = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        begin = list(islice(lines, 2))  # of the format of ReFrame 3, the first of them may be in pieces
-        first, header = begin[0] if begin else (1, "")
-        table = _Table(header.rstrip("\r\n"))
-        is_old = any("|jobid=" in line or f"{MULTILINE}=" in line for _, line in begin)
-        lines = chain(begin if is_old and not header.startswith("job_completion_time|") else begin[1:], lines)
-        if is_old:
-            lines = ((number, part) for number, line in lines for part in _OLD_START.split(line) if part)
-        elif table.missing:
-            problems.append(f"{path}:{first}: this file is skipped: {table.missing}")
+        lines = _lines(file)
+        first = next(lines, (1, ""))
+        header = first[1].rstrip("\r\n")
+        is_old = re.search(rf"\|jobid=|\|ref=|{MULTILINE}=", header) is not None
+        try:
+            read = _read_old if is_old else _Table(header).read
+        except ValueError as error:
+            problems.append(f"{path}:{first[0]}: this file is skipped: {error}")
             return
-        for number, line in lines:
-            try:
-                case, bad = _read_old(line) if is_old else table.read(line)
-            except ValueError as error:
-                skipped.setdefault("lines of this file", []).append(f"{number}: {error}")
-                continue
-            for metric, why in bad.items():
-                skipped.setdefault(f"values of `{metric}`", []).append(f"{number}: {why}")
-            both = None if waiting is None or not (is_old or MULTILINE in table.columns) else _joined(waiting, case)
-            if waiting is not None and both is None:
-                yield waiting
-            waiting = both or case
-    if waiting is not None:
-        yield waiting
+        cases = _cases(lines if MULTILINE in header or not is_old else chain([first], lines), read, skipped)
+        yield from _joined(cases) if is_old or MULTILINE in header else cases
     problems += [f"{path}:{found[0]}; {what} that are skipped: {len(found)}" for what, found in skipped.items()]
 
 
-def _joined(one: ReframeCase, other: ReframeCase) -> ReframeCase | None:
-    """The test case of two lines, each of which has one of its metrics; None if they are of two test cases."""
-    if replace(one, values=(), result="") != replace(other, values=(), result=""):
-        return None
-    return replace(one, values=one.values + other.values, result=other.result if one.result == "pass" else one.result)
+def _lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The lines of a file that are not blank, with their numbers."""
+    return ((at, part) for at, line in enumerate(file, 1) for part in _LINE.findall(_OLD_START.sub("\n", line)))
+
+
+def _cases(
+    lines: Iterable[tuple[int, str]], read: Callable[[str], _Read], skipped: dict[str, list[str]]
+) -> Iterator[ReframeCase]:
+    """The test cases of lines. What is skipped, and why, is added by what it is."""
+    for at, line in lines:
+        try:
+            if not line.endswith("\n"):
+                raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
+            case, bad = read(line.rstrip("\r\n"))
+        except ValueError as error:
+            skipped.setdefault("lines of this file", []).append(f"{at}: {error}")
+            continue
+        for metric, why in bad.items():
+            skipped.setdefault(f"values of `{metric}`", []).append(f"{at}: {why}")
+        yield case
+
+
+def _joined(cases: Iterable[ReframeCase]) -> Iterator[ReframeCase]:
+    """Those that follow each other and differ only in their metrics, and whether these are good, are one."""
+    for case, lines in groupby(cases, lambda case: replace(case, values=(), result="")):
+        parts = list(lines)
+        first_bad = max(parts, key=lambda part: part.result != "pass")
+        yield replace(case, values=tuple(chain(*(part.values for part in parts))), result=first_bad.result)
 
 
 class _Table:
-    """The lines below a header."""
+    """The lines below a header. Raises ValueError with a sentence if it lacks columns."""
 
     def __init__(self, header: str) -> None:
         self._delimiter = max(DELIMITERS, key=header.count)
-        self.columns = header.split(self._delimiter)
-        numbers = {f"{metric}{end}" for metric in _metrics(self.columns) for end in ("_value", *NUMBERS_BESIDE)}
-        shapes = {
-            "jobid": _JOB_ID,
-            **dict.fromkeys(numbers, _NUMBER),
-            **dict.fromkeys(REQUIRED, _WORD),
-            **dict.fromkeys(NAMES, _NAME),
-        }
-        self._shapes = [shapes.get(name, _NUMBER if _NUMBERS.fullmatch(name) else _TEXT) for name in self.columns]
-        self._texts = [
-            index
-            for index, shape in enumerate(self._shapes)
-            if shape is _NAME or (shape is _TEXT and not _NO_TEXT.fullmatch(self.columns[index]))
+        columns = header.split(self._delimiter)
+        self._columns = [re.sub("_(lower|upper)$", r"_\1_thres", column) for column in columns]  # ReFrame 4.0
+        for names in REQUIRED + ALTERNATIVES:
+            if not {*names.split("|")} & {*columns}:
+                raise ValueError(
+                    f"it has no column `{names.replace('|', '` or `')}` (add it to ReFrame's `format`), and no line of "
+                    f"ReFrame 3: {OLD_LINE}"
+                )
+        self._shapes = [
+            next(shape for names, shape in _SHAPES.items() if re.fullmatch(names, column)) for column in self._columns
         ]
-
-    @property
-    def missing(self) -> str | None:
-        """Why its lines cannot be read; None if they can."""
-        if not {*REQUIRED, *NAMES, *TIMES} & {*self.columns}:
-            return (
-                "its first line neither names columns, as ReFrame 4 writes them, nor is one of ReFrame 3: "
-                "TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using ENVIRON|jobid=ID|METRIC=VALUE|ref=…|UNIT"
-            )
-        for alternatives in (*((name,) for name in REQUIRED), NAMES, TIMES):
-            if not any(name in self.columns for name in alternatives):
-                names = " or ".join(f"`{name}`" for name in alternatives)
-                return f"it has no column {names} (add it to ReFrame's `format`)"
-        return None
 
     def read(self, line: str) -> _Read:
         """Read a line. Raises ValueError with a sentence.
@@ -131,78 +125,43 @@ class _Table:
         ReFrame does not mark a delimiter that stands in a text, such as a description or a unit. It is found if only
         one way to join the cells has words and numbers where they belong, or all such ways say the same.
         """
-        if not line.endswith("\n"):
-            raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
-        cells = line.rstrip("\r\n").split(self._delimiter)
-        more = len(cells) - len(self.columns)
-        if more == 0:
-            return _case(dict(zip(self.columns, cells, strict=True)))
-        found: list[_Read] = []
-        for where in combinations_with_replacement(self._texts, more) if 0 < more <= MOST_DELIMITERS else ():
+        cells = line.split(self._delimiter)
+        ways = [cells] if len(cells) == len(self._columns) else self._ways(cells)
+        found = [_case(dict(zip(self._columns, way, strict=True))) for way in ways]
+        if not found or any(read != found[0] for read in found):
+            raise ValueError(f"it has {len(cells)} cells, and the header has {len(self._columns)} columns")
+        return found[0]
+
+    def _ways(self, cells: list[str]) -> Iterator[list[str]]:
+        """The ways to join cells to as many as there are columns."""
+        more = len(cells) - len(self._columns)
+        texts = [index for index, shape in enumerate(self._shapes) if shape in (_NAME, _TEXT)]
+        for where in combinations_with_replacement(texts, more) if 0 < more <= MOST_DELIMITERS else ():
             rest = iter(cells)
-            joined = [self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self.columns))]
-            if all(shape.fullmatch(cell) for shape, cell in zip(self._shapes, joined, strict=True)):
-                read = _case(dict(zip(self.columns, joined, strict=True)))
-                if read not in found:
-                    found.append(read)
-        if len(found) == 1:
-            return found[0]
-        raise ValueError(f"it has {len(cells)} cells, and the header has {len(self.columns)} columns")
+            joined = [self._delimiter.join(islice(rest, 1 + where.count(index))) for index in range(len(self._columns))]
+            if all(map(re.fullmatch, self._shapes, joined)):
+                yield joined
 
 
 def _read_old(line: str) -> _Read:
-    """Read a line in the format of ReFrame 3. Raises ValueError with a sentence.
-
-    Whether the metric missed its reference is computed as ReFrame does it: a bound of 0 is none.
-    """
-    match = _OLD.fullmatch(line.rstrip("\r\n"))
+    """Read a line in the format of ReFrame 3, which does not say the result. Raises ValueError with a sentence."""
+    match = _OLD.fullmatch(line)
     if match is None:
-        raise ValueError(
-            "it is no line as ReFrame 3 writes them: TIME|reframe VERSION|CHECK on SYSTEM:PARTITION using …"
-        )
+        raise ValueError(f"it is no line as ReFrame 3 writes them: {OLD_LINE}")
     cells = match.groupdict(default="")
-    if not cells["perf_unit"] and not line.endswith("\n"):
-        raise ValueError("it has no end (if ReFrame writes it now, import the file again later)")
-    cells["perf_unit"] = cells["perf_unit"] or cells["rest"]
-    case, bad = _case({**cells, "result": "pass"})
-    for value in case.values:
-        reference = _number(cells, "perf_ref")
-        if reference is None or value.value is None:
-            continue
-        lower, upper = (
-            None if bound is None else reference + abs(reference) * bound for bound in (value.lower, value.upper)
-        )
-        if (lower and value.value < lower) or (upper and value.value > upper):
-            return replace(case, result="fail"), bad
-    return case, bad
-
-
-def _metrics(columns: Sequence[str]) -> list[str]:
-    """The metrics of a header: `<metric>_value` has `<metric>_unit` or the like beside it. A parameter has not."""
-    found = [column.removesuffix("_value") for column in columns if column.endswith("_value")]
-    return [name for name in found if any(f"{name}{end}" in columns for end in ("_unit", *NUMBERS_BESIDE))] or found
+    return _case({**cells, "perf_unit": cells["perf_unit"] or cells["rest"], "result": "pass"})
 
 
 def _case(cells: Mapping[str, str]) -> _Read:
     """A test case of a line. Raises ValueError with a sentence."""
-    check = cells.get("name") or cells["display_name"]
-    values: list[PerformanceValue] = []
-    bad: dict[str, str] = {}
-    for name in _metrics(list(cells)):
-        if f" %{name}_value=" in check:  # it is a parameter
-            continue
-        metric = cells.get(MULTILINE, name)
-        try:
-            values.append(_value(cells, name, metric))
-        except ValueError as error:
-            bad[metric] = str(error)
+    values, bad = _values(cells)
     case = ReframeCase(
-        check=without_repetition(check),
+        check=without_repetition(cells.get("name") or cells["display_name"]),
         system=cells["system"],
         partition=cells["partition"],
         environ=cells["environ"],
         result=cells["result"],
-        values=tuple(values),
+        values=values,
         fail_phase=_text(cells.get("fail_phase")),
         job_id=_text(cells.get("jobid")),
         submitted_s=_number(cells, "job_submit_time"),
@@ -214,31 +173,37 @@ def _case(cells: Mapping[str, str]) -> _Read:
     return case, bad
 
 
-def _value(cells: Mapping[str, str], name: str, metric: str) -> PerformanceValue:
-    """The metric of columns `<name>_value`, `<name>_unit`, …. Raises ValueError with a sentence."""
-    return PerformanceValue(
-        name=metric,
-        unit=_text(cells.get(f"{name}_unit")) or "",
-        value=_number(cells, f"{name}_value"),
-        lower=_number(cells, f"{name}_lower_thres", f"{name}_lower"),
-        upper=_number(cells, f"{name}_upper_thres", f"{name}_upper"),
-    )
+def _values(cells: Mapping[str, str]) -> tuple[tuple[PerformanceValue, ...], dict[str, str]]:
+    """The metrics of a line, and why others have no value."""
+    values: list[PerformanceValue] = []
+    bad: dict[str, str] = {}
+    for name in _metrics(cells):
+        metric = cells.get(MULTILINE, name)
+        try:
+            value, lower, upper = (_number(cells, f"{name}_{end}") for end in ("value", "lower_thres", "upper_thres"))
+        except ValueError as error:
+            bad[metric] = str(error)
+            continue
+        if value is not None:
+            values.append(PerformanceValue(metric, _text(cells.get(f"{name}_unit")) or "", value, lower, upper))
+    return tuple(values), bad
+
+
+def _metrics(columns: Collection[str]) -> list[str]:
+    """The metrics of a header: `<metric>_value` has `<metric>_unit` beside it. A parameter of such a name has not."""
+    found = [column.removesuffix("_value") for column in columns if column.endswith("_value")]
+    return [name for name in found if f"{name}_unit" in columns] or found
 
 
 def _text(cell: str | None) -> str | None:
-    if cell is None or cell in NOTHING:
-        return None
-    return cell
+    return None if cell in NOTHING else cell
 
 
-def _number(cells: Mapping[str, str], column: str, older: str = "") -> float | None:
-    """The number of a column, which had another name in older versions. Raises ValueError with a sentence."""
-    column = older if older in cells else column
-    cell = cells.get(column, "")
-    if cell in NOTHING:
-        return None
+def _number(cells: Mapping[str, str], column: str) -> float | None:
+    """The number of a column, if it has one. Raises ValueError with a sentence."""
+    cell = _text(cells.get(column))
     try:
-        return float(cell)
+        return None if cell is None else float(cell)
     except ValueError:
         raise ValueError(f"column `{column}`: {cell!r} is no number") from None
 
@@ -249,7 +214,4 @@ def _completed_s(cells: Mapping[str, str]) -> float | None:
     text = _text(cells.get("job_completion_time"))
     if precise is not None or text is None:
         return precise
-    try:
-        return datetime.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise ValueError(f"column `job_completion_time`: {text!r} is no time like 2026-01-31T22:00:00") from None
+    return unix_seconds(text, "column `job_completion_time`")

@@ -9,12 +9,10 @@ Reports before 4.7 have other names for nearly everything. A session has no uuid
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import json
-import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +20,13 @@ from typing import Any
 from platforms.job import BenchError
 from platforms.results import field
 from reporting.history.envelope_json import without_repetition
-from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase
+from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase, unix_seconds
 
 MAGIC = b"SQLite format 3\0"
 BUSY_TIMEOUT_S = 30.0
-READ = "a report of ReFrame 3.2 to 4.10, or a database of 4.7 to 4.10"
+READ = "a report of ReFrame 3.12 to 4.10, or a database of 4.7 to 4.10"
 RESULTS = {"success": "pass", "failure": "fail", "aborted": "abort", "skipped": "skip"}  # the words before 4.7
-
-_REPORT = re.compile(rb"[\xef\xbb\xbf\xfe\xff\0\s]*(\[[\0\s]*)?\{")  # a mark of UTF-8 or UTF-16 may come first
+BEFORE_JSON = b"\xef\xbb\xbf\xfe\xff\0 \t\r\n"  # a mark of UTF-8 or UTF-16, and blanks
 
 
 def is_database(path: Path) -> bool:
@@ -41,7 +38,7 @@ def is_database(path: Path) -> bool:
 def is_report(path: Path) -> bool:
     """Whether a file is JSON: a report, or a list of them. Raises OSError."""
     with path.open("rb") as file:
-        return path.suffix == ".json" or _REPORT.match(file.read(1 << 16)) is not None
+        return path.suffix == ".json" or file.read(1 << 16).lstrip(BEFORE_JSON).startswith((b"{", b"["))
 
 
 def read_report(path: Path, problems: list[str]) -> list[ReframeCase]:
@@ -102,80 +99,63 @@ def _cases(path: Path, session: str, document: str | bytes, problems: list[str])
 def _of_report(report: object, where: str, no_numbers: set[str]) -> list[ReframeCase]:
     """The test cases of a session. Raises ValueError with a sentence."""
     of = functools.partial(field, report, where=where, tool=READ)
-    info = of("session_info", kind=dict)
-    began_s = ended_s = None
-    run_number = "run_index" if "uuid" in info else "runid"
-    if "uuid" not in info:
-        began_s, ended_s = (_seconds(of("session_info", key, kind=str), where) for key in ("time_start", "time_end"))
-    session = of("session_info", "uuid", kind=str) if began_s is None else f"of-{began_s:.0f}"
+    is_old = "uuid" not in of("session_info", kind=dict)
     cases = []
-    for index, _ in enumerate(of("runs", kind=list)):
-        run = of("runs", index, kind=dict)
-        attempt = 1 + (of("runs", index, run_number, kind=int) if run_number in run else 0)
-        for number, _ in enumerate(of("runs", index, "testcases", kind=list)):
-            entry = of("runs", index, "testcases", number, kind=dict)
-            at = f"{where}: runs[{index}].testcases[{number}]"
-            if began_s is not None:
-                entry = {**_renamed(entry, at), "job_submit_time": began_s, "job_completion_time_unix": ended_s}
-            case = _case(entry, at, no_numbers)
-            cases.append(replace(case, session=session, attempt=attempt, version=info.get("version")))
-    return cases
+    for run, _ in enumerate(of("runs", kind=list)):
+        attempt = 1 + of("runs", run, "runid" if is_old else "run_index", kind=int)
+        for number, _ in enumerate(of("runs", run, "testcases", kind=list)):
+            entry = of("runs", run, "testcases", number, kind=dict)
+            case = _case(entry, is_old, f"{where}: runs[{run}].testcases[{number}]", no_numbers)
+            cases.append(replace(case, attempt=attempt, version=of("session_info").get("version")))
+    if is_old:
+        began_s, ended_s = (
+            unix_seconds(of("session_info", f"time_{end}", kind=str), where) for end in ("start", "end")
+        )
+        return [replace(case, session=f"of-{began_s:.0f}", submitted_s=began_s, completed_s=ended_s) for case in cases]
+    return [replace(case, session=of("session_info", "uuid", kind=str)) for case in cases]
 
 
-def _case(entry: Mapping[str, Any], where: str, no_numbers: set[str]) -> ReframeCase:
-    """A test case by the names of ReFrame 4.7 and later. Raises ValueError with a sentence."""
+def _case(entry: Mapping[str, Any], is_old: bool, where: str, no_numbers: set[str]) -> ReframeCase:
+    """A test case. The names and words before 4.7 are old. Raises ValueError with a sentence."""
     of = functools.partial(field, entry, where=where, tool=READ)
-    values = []
-    for name in of("perfvalues", kind=dict) if entry.get("perfvalues") else ():
-        value, lower, upper, unit = (of("perfvalues", name, at) for at in (0, 2, 3, 4))
-        metric = name.rpartition(":")[2]
-        if value is None or _number(value) is not None:
-            values.append(PerformanceValue(metric, str(unit or ""), *map(_number, (value, lower, upper))))
-        else:
-            no_numbers.add(f"`{metric}`, such as {json.dumps(value)}")
-    job_id = entry.get("jobid")
+    system, _, partition = of("system", kind=str).partition(":")
+    result = of("result", kind=str)
+    job_id = str(entry.get("jobid"))
+    settings = of("check_vars", kind=dict) if is_old else entry
     return ReframeCase(
-        check=without_repetition(str(of("name"))),
-        system=str(of("system")),
-        partition=str(of("partition")),
-        environ=str(of("environ")),
-        result=str(of("result")),
-        values=tuple(values),
+        check=without_repetition(of("display_name", kind=str)),
+        system=system,
+        partition=partition if is_old else of("partition", kind=str),
+        environ=of("environment" if is_old else "environ", kind=str),
+        result=RESULTS.get(result, result),
+        values=tuple(_values(entry, of, no_numbers)),
         fail_phase=entry.get("fail_phase"),
-        job_id=None if job_id is None else str(job_id),
+        job_id=None if job_id == "None" else job_id,
         submitted_s=_number(entry.get("job_submit_time")),
         completed_s=_number(entry.get("job_completion_time_unix")),
-        nodes=_text(entry.get("job_nodelist") or ""),
-        settings={name: _text(entry[name]) for name in SETTINGS if entry.get(name)},
+        nodes=_text(entry.get("nodelist" if is_old else "job_nodelist") or ""),
+        settings={name: _text(settings[name]) for name in SETTINGS if settings.get(name)},
     )
 
 
-def _renamed(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A test case of a report before 4.7 by the later names. Raises ValueError with a sentence."""
-    of = functools.partial(field, entry, where=where, tool=READ)
-    system, _, partition = of("system", kind=str).partition(":")
-    keys = ("value", "reference", "thres_lower", "thres_upper", "unit")
-    metrics = range(len(of("perfvars", kind=list) if entry.get("perfvars") else ()))
-    return {
-        **(of("check_vars", kind=dict) if entry.get("check_vars") else {}),
-        "name": entry.get("display_name") or of("name"),
-        "system": system,
-        "partition": partition,
-        "environ": of("environment"),
-        "result": RESULTS.get(str(of("result")), of("result")),
-        "perfvalues": {of("perfvars", at, "name"): [of("perfvars", at, key) for key in keys] for at in metrics},
-        "fail_phase": entry.get("fail_phase"),
-        "jobid": None if entry.get("jobid") == "None" else entry.get("jobid"),
-        "job_nodelist": entry.get("nodelist"),
-    }
+def _values(entry: Mapping[str, Any], of: Callable[..., Any], no_numbers: set[str]) -> Iterator[PerformanceValue]:
+    """The metrics of a test case that have a number. Raises ValueError with a sentence."""
+    for name, value, lower, upper, unit in _rows(entry, of):
+        number = _number(value)
+        if number is not None:
+            yield PerformanceValue(name, str(unit or ""), number, _number(lower), _number(upper))
+        elif value is not None:
+            no_numbers.add(f"`{name}`, such as {json.dumps(value)}")
 
 
-def _seconds(text: str, where: str) -> float:
-    """Unix seconds. Raises ValueError with a sentence."""
-    try:
-        return datetime.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise ValueError(f"{where}: {text!r} is no time like 2026-01-31T22:00:00+0100. Read is {READ}") from None
+def _rows(entry: Mapping[str, Any], of: Callable[..., Any]) -> Iterator[list[Any]]:
+    """Name, value, lower and upper bound, and unit of each metric. Raises ValueError with a sentence."""
+    if entry.get("perfvars"):
+        for at, _ in enumerate(of("perfvars", kind=list)):
+            yield [of("perfvars", at, key) for key in ("name", "value", "thres_lower", "thres_upper", "unit")]
+    elif entry.get("perfvalues"):
+        for name in of("perfvalues", kind=dict):
+            yield [name.rpartition(":")[2], *(of("perfvalues", name, at) for at in (0, 2, 3, 4))]
 
 
 def _text(found: object) -> str:

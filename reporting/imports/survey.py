@@ -15,13 +15,11 @@ class Survey:
 
     Attributes:
         metrics: each metric that has a value somewhere, and which bounds its references ever had alone.
-        tests: the ids of the tests that have it, by metric.
         all_tests: the ids of all tests.
         cases: how many test cases there are, by ReFrame's word for their result.
     """
 
     metrics: dict[MetricName, set[str]] = field(default_factory=dict)
-    tests: dict[MetricName, set[str]] = field(default_factory=dict)
     all_tests: set[str] = field(default_factory=set)
     cases: dict[str, int] = field(default_factory=dict)
 
@@ -33,15 +31,9 @@ def survey_of(cases: Iterable[ReframeCase]) -> Survey:
         survey.cases[case.result] = survey.cases.get(case.result, 0) + 1
         survey.all_tests.add(case.test)
         for value in case.values:
-            if value.value is None:
-                continue
-            name = case.metric_name(value)
-            alone = survey.metrics.setdefault(name, set())
-            if value.lower is not None and value.upper is None:
-                alone.add("lower")
-            if value.upper is not None and value.lower is None:
-                alone.add("upper")
-            survey.tests.setdefault(name, set()).add(case.test)
+            alone = survey.metrics.setdefault(case.metric_name(value), set())
+            if (value.lower is None) != (value.upper is None):
+                alone.add("lower" if value.upper is None else "upper")
     return survey
 
 
@@ -49,12 +41,7 @@ def decisions(survey: Survey, said: Said, before: Mapping[tuple[str, str], Direc
     """Decide the direction of each metric.
 
     Args:
-        before: the directions in the history, by test and metric.
+        before: the directions in the history, by check and metric.
     """
-    decided = {}
-    for name, alone in sorted(survey.metrics.items(), key=lambda item: (item[0].check, item[0].metric)):
-        earlier = None
-        for test in sorted(survey.tests[name], reverse=True):
-            earlier = before.get((test, name.metric), earlier)
-        decided[name] = decide(name, alone, said.of(name), earlier)
-    return decided
+    metrics = sorted(survey.metrics.items(), key=lambda item: (item[0].check, item[0].metric))
+    return {name: decide(name, alone, said.of(name), before.get((name.check, name.metric))) for name, alone in metrics}

@@ -260,7 +260,10 @@ def test_a_file_without_the_columns_that_name_a_test_is_skipped(tmp_path: Path) 
     log.write_text("result|system|partition|name\npass|daint|gpu|stream\n")
     problems: list[str] = []
     assert list(read_files([log], problems)) == []
-    assert problems == [f"{log}:1: this file is skipped: it has no column `environ` (add it to ReFrame's `format`)"]
+    (problem,) = problems
+    assert problem.startswith(
+        f"{log}:1: this file is skipped: it has no column `environ` (add it to ReFrame's `format`)"
+    )
 
 
 def test_logs_that_reframe_set_aside_are_read(tmp_path: Path) -> None:
