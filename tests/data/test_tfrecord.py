@@ -348,9 +348,12 @@ def test_no_file_stays_open(tmp_path):
 
 @pytest.fixture
 def uncached():
-    fastest.cache_clear(), crc32c.google.cache_clear()
+    caches = fastest, crc32c.google, tfrecord.libdeflate
+    for cached in caches:
+        cached.cache_clear()
     yield
-    fastest.cache_clear(), crc32c.google.cache_clear()
+    for cached in caches:
+        cached.cache_clear()
 
 
 def test_the_fastest_is_taken(uncached):
