@@ -62,7 +62,7 @@ def multiplied_in(ranks: Ranks, setup: TrainingSetup) -> List[str]:
         return []
     setup.multiplied_in.update(dtypes.multiplied_in(setup.accelerator.device))
     dtype = setup.request.dtype
-    worse = dtypes.WORST_FIRST[: dtypes.WORST_FIRST.index(dtype)] if dtype in dtypes.WORST_FIRST else ()
+    worse = dtypes.LESS_THAN.get(dtype, ())
     for rank, formats in enumerate(ranks.gather(setup.multiplied_in)):
         less = " and ".join(f"a {name} in {found}" for name, found in formats.items() if found in worse)
         if less:
