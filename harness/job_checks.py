@@ -79,8 +79,9 @@ def refuse_incomplete(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> None:
         if missing:
             values = ", ".join(f"{key}: …" for key in missing)
             raise pytest.UsageError(
-                f"{platform.name}: {', '.join(missing)} not set, so nothing was submitted. Write `values: {{{values}}}` in "
-                f"{inputs.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
+                f"{platform.name}: {', '.join(missing)} not set, so nothing was submitted. "
+                f"Write `values: {{{values}}}` in {inputs.options.site / 'site.yaml'}, or export "
+                f"HPC_ML_BENCH_{missing[0].upper()}"
             )
 
 
