@@ -150,19 +150,16 @@ def _read_some(source: ReadInto, view: memoryview) -> int:
 def libdeflate() -> ctypes.CDLL:
     """Return the C library in the package deflate, because the package's own function hides where a stream ends.
 
-    Raises ImportError if the package is missing, or hides the C function, too.
+    Raises ImportError without the package; OSError or AttributeError if it hides the C functions, too.
     """
     import deflate
 
-    try:
-        library = ctypes.CDLL(getattr(deflate, "_deflate", deflate).__file__)  # below 0.8 the package is the library
-        library.libdeflate_alloc_decompressor.restype = ctypes.c_void_p
-        library.libdeflate_free_decompressor.argtypes = (ctypes.c_void_p,)
-        data = (ctypes.c_void_p, ctypes.c_size_t)
-        lengths = (ctypes.POINTER(ctypes.c_size_t),) * 2  # of what was read, and of what it holds
-        library.libdeflate_gzip_decompress_ex.argtypes = (ctypes.c_void_p, *data, *data, *lengths)
-    except (OSError, AttributeError) as error:
-        raise ImportError(f"deflate is installed without its C functions: {error}") from None
+    library = ctypes.CDLL(getattr(deflate, "_deflate", deflate).__file__)  # below 0.8 the package is the library
+    pointer = ctypes.c_void_p
+    size = ctypes.c_size_t
+    library.libdeflate_alloc_decompressor.restype = pointer
+    library.libdeflate_free_decompressor.argtypes = (pointer,)
+    library.libdeflate_gzip_decompress_ex.argtypes = (pointer, pointer, size, pointer, size, pointer, pointer)
     return library
 
 
@@ -174,16 +171,15 @@ def _by_deflate(file: Any, most: int) -> ReadInto:
     library = libdeflate()
     data = file.read()
     content = np.empty(most, np.uint8)
-    read, written = ctypes.c_size_t(), ctypes.c_size_t()
+    end = ctypes.c_size_t()  # of the stream
+    size = ctypes.c_size_t()  # of its content
     decompressor = library.libdeflate_alloc_decompressor()
-    if not decompressor:
-        raise MemoryError
     failed = library.libdeflate_gzip_decompress_ex(
-        decompressor, data, len(data), content.ctypes.data, most, read, written
+        decompressor, data, len(data), content.ctypes.data, most, ctypes.byref(end), ctypes.byref(size)
     )
     library.libdeflate_free_decompressor(decompressor)
-    if not failed and read.value == len(data):
-        return _Copied(content[: written.value]).readinto
+    if not failed and end.value == len(data):
+        return _Copied(content[: size.value]).readinto
     file.seek(0)
     return _by_zlib(file, most)
 
@@ -249,7 +245,7 @@ def fastest() -> TfRecordReader:
     checksum = "google-crc32c"
     try:
         libdeflate()
-    except ImportError as error:
+    except (ImportError, OSError, AttributeError) as error:
         gunzip = "zlib"
         warnings.append(f"slow path: zlib decompresses, 3 times as slowly as deflate ({error}): pip install deflate")
     try:
