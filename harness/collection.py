@@ -90,16 +90,11 @@ def choose(config: pytest.Config, site: Path) -> None:
     if WANTED in config.stash:
         return
     source = config.args_source
-    if source is pytest.Config.ArgsSource.ARGS:
-        if config.option.pyargs:
-            return
-        arguments = []
-        for word in config.args:
-            arguments += _resolve(files, config, word)
-        config.args = arguments
-        return
     is_below_root = here != files.root and files.root in here.parents
-    if here == files.site and files.of_site():  # as in any folder, its own tests are meant
+    if source is pytest.Config.ArgsSource.ARGS:
+        if not config.option.pyargs:
+            config.args = [argument for word in config.args for argument in _resolve(files, config, word)]
+    elif here == files.site and files.of_site():  # as in any folder, its own tests are meant
         config.args = [str(path) for path in files.of_site()]
     elif source is pytest.Config.ArgsSource.TESTPATHS or not is_below_root:
         config.args = _all(files, config) or config.args

@@ -61,8 +61,7 @@ class Inputs:
         checkout_of_job = os.environ.get("CI_PROJECT_DIR")
 
         def is_of_job(folder: Path) -> bool:
-            real = Path(os.path.realpath(folder))
-            return checkout_of_job is not None and real.is_relative_to(os.path.realpath(checkout_of_job))
+            return checkout_of_job is not None and folder.resolve().is_relative_to(Path(checkout_of_job).resolve())
 
         site = self.options.site
         typed = "" if is_of_job(site) else checkout.site_option(site)

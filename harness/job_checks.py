@@ -74,13 +74,14 @@ def cost_line(inputs: Inputs, jobs: Sequence[JobSpec], most_h: float) -> str | N
 
 def refuse_incomplete(inputs: Inputs, jobs: Mapping[str, JobSpec]) -> None:
     """Raise UsageError for a platform with a `${site.…}` that has no value: its jobs would contain that text."""
-    for name in dict.fromkeys(spec.platform for spec in jobs.values()):
-        missing = inputs.platforms[name].missing
+    for platform in used_platforms(inputs, jobs):
+        missing = platform.missing
         if missing:
             values = ", ".join(f"{key}: …" for key in missing)
             raise pytest.UsageError(
-                f"{name}: {', '.join(missing)} not set, so nothing was submitted. Write `values: {{{values}}}` in "
-                f"{inputs.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
+                f"{platform.name}: {', '.join(missing)} not set, so nothing was submitted. "
+                f"Write `values: {{{values}}}` in {inputs.options.site / 'site.yaml'}, or export "
+                f"HPC_ML_BENCH_{missing[0].upper()}"
             )
 
 

@@ -62,7 +62,7 @@ def multiplied_in(ranks: Ranks, setup: TrainingSetup) -> List[str]:
         return []
     setup.multiplied_in.update(dtypes.multiplied_in(setup.accelerator.device))
     dtype = setup.request.dtype
-    worse = dtypes.WORST_FIRST[: dtypes.WORST_FIRST.index(dtype)] if dtype in dtypes.WORST_FIRST else ()
+    worse = dtypes.LESS_THAN.get(dtype, ())
     for rank, formats in enumerate(ranks.gather(setup.multiplied_in)):
         less = " and ".join(f"a {name} in {found}" for name, found in formats.items() if found in worse)
         if less:
@@ -197,23 +197,6 @@ def measured_checkpoint(step: Any, setup: TrainingSetup, ranks: Ranks, meter: Me
 
 
 # --- the machine: was it slowed down? ---------------------------------------------------------------------------------
-
-STOLEN_SHARE = 0.02  # of the processor time, from which on it is a warning
-
-
-def stolen_time(health_before: Optional[Mapping[str, Any]], health_after: Optional[Mapping[str, Any]]) -> List[str]:
-    """Return a warning if a hypervisor gave the node's cores to other machines between these two health reports."""
-    if not health_before or not health_after:
-        return []
-    stolen_before, all_before = health_before.get("stolen_ticks"), health_before.get("cpu_ticks")
-    stolen_after, all_after = health_after.get("stolen_ticks"), health_after.get("cpu_ticks")
-    if None in (stolen_before, all_before, stolen_after, all_after):
-        return []
-    stolen_ticks = stolen_after - stolen_before  # type: ignore[operator]
-    all_ticks = all_after - all_before  # type: ignore[operator]
-    if all_ticks <= 0 or stolen_ticks / all_ticks < STOLEN_SHARE:
-        return []
-    return [f"a virtual machine: {stolen_ticks / all_ticks:.0%} of its processor time went to others while it ran"]
 
 
 def shared_devices(

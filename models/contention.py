@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import multiprocessing
+import operator
 import os
 import platform
 import re
@@ -32,6 +33,7 @@ ELSEWHERE_SHARE = 0.25  # on cores that are not the job's, compared with how man
 OTHERS_S = 0.3
 IDLE_SHARE = 0.25  # of the job's cores without a thread that computes, from which on it is a warning
 THROTTLED_SHARE = 0.02  # of a quota's periods, from which on it is a warning
+STOLEN_SHARE = 0.02  # of the processor time of a node, from which on it is a warning
 PRESSURES = ("cpu", "memory", "io")
 LOADER = "loader-"  # begins the names of threads that load data (models/data/thread_loader.py)
 
@@ -210,17 +212,8 @@ def _worst_throttling(
     before: Mapping[str, cgroups.Throttling], after: Mapping[str, cgroups.Throttling]
 ) -> Optional[cgroups.Throttling]:
     """Return the change in the control group that stopped this process longest; None where no group counts it."""
-    changes = []
-    for folder in before.keys() & after.keys():
-        early = before[folder]
-        late = after[folder]
-        changes.append(
-            cgroups.Throttling(
-                periods=late.periods - early.periods,
-                throttled=late.throttled - early.throttled,
-                throttled_s=late.throttled_s - early.throttled_s,
-            )
-        )
+    folders = before.keys() & after.keys()
+    changes = [cgroups.Throttling(*map(operator.sub, after[folder], before[folder])) for folder in folders]
     return max(changes, key=lambda change: change.throttled_s, default=None)
 
 
@@ -255,8 +248,9 @@ def join(counted: Sequence[Optional[Counted]], on_cpu: bool) -> Contention:
     for name in dict.fromkeys(of_rank["node"] for of_rank in ranks.values()):
         nodes.append(_node({number: of_rank for number, of_rank in ranks.items() if of_rank["node"] == name}))
     worst = max(nodes, key=lambda node: node.on_ours or 0.0)
-    throttled = [of_rank["throttling"] for of_rank in ranks.values() if of_rank["throttling"] is not None]
-    most = max(throttled, key=lambda throttling: throttling.throttled_s, default=None)
+    throttlings = {number: of_rank["throttling"] for number, of_rank in ranks.items() if of_rank["throttling"]}
+    stopped = max(throttlings, key=lambda number: throttlings[number].throttled_s, default=None)
+    most = None if stopped is None else throttlings[stopped]
     value = {
         "neighbours_cores": worst.on_ours,
         "elsewhere_cores": max(_not_none([node.elsewhere for node in nodes]), default=None),
@@ -273,8 +267,9 @@ def join(counted: Sequence[Optional[Counted]], on_cpu: bool) -> Contention:
         *_on_neighbours(nodes, on_cpu),
         *_on_crowds(nodes, on_cpu),
         *_on_idle_cores(nodes, on_cpu),
-        *_on_quotas(ranks),
+        *_on_quotas(ranks, stopped),
         *_on_stops(ranks),
+        *(_on_hypervisors(ranks) if on_cpu else ()),
     ]
     return Contention(_rounded(value), warnings)
 
@@ -404,19 +399,15 @@ def _on_idle_cores(nodes: Sequence[KernelNode], on_cpu: bool) -> Iterator[str]:
             return
 
 
-def _on_quotas(ranks: Mapping[int, Counted]) -> Iterator[str]:
+def _on_quotas(ranks: Mapping[int, Counted], stopped: Optional[int]) -> Iterator[str]:
     """Warn of the rank that its CPU quota stopped most, and of a quota that has changed."""
-    throttlings = {
-        number: counted["throttling"] for number, counted in ranks.items() if counted["throttling"] is not None
-    }
-    number = max(throttlings, key=lambda number: throttlings[number].throttled_s, default=None)
-    if number is not None and throttlings[number].throttled > THROTTLED_SHARE * throttlings[number].periods:
-        counted = ranks[number]
-        throttling = throttlings[number]
+    counted = {} if stopped is None else ranks[stopped]
+    if counted and counted["throttling"].throttled > THROTTLED_SHARE * counted["throttling"].periods:
         quota = counted["quotas"][1]
         allowed = "a CPU quota" if quota is None or quota == math.inf else f"a CPU quota of {quota:.2g}"
-        text = f"throttled: {allowed} of {len(counted['cores'][1])} core(s) stopped rank {number} on {counted['host']}"
-        yield f"{text} in {throttling.throttled} of {throttling.periods} periods while it was measured"
+        text = f"throttled: {allowed} of {len(counted['cores'][1])} core(s) stopped rank {stopped} on {counted['host']}"
+        times = f"{counted['throttling'].throttled} of {counted['throttling'].periods} periods"
+        yield f"{text} in {times} while it was measured"
     for before, after in (counted["quotas"] for counted in ranks.values()):
         if before is not None and after is not None and before != after:
             yield (
@@ -432,6 +423,14 @@ def _on_stops(ranks: Mapping[int, Counted]) -> Iterator[str]:
             times = f"{counted['continued']} time(s)"
             yield f"suspended: rank {number} on {counted['host']} was stopped and continued {times} in the windows"
             return
+
+
+def _on_hypervisors(ranks: Mapping[int, Counted]) -> Iterator[str]:
+    """Warn of the processor time of a node that a hypervisor gave to other machines."""
+    observers = [counted for counted in ranks.values() if counted["busy_s"] and counted["stolen_s"]]
+    share = max((_in_cores(counted, "stolen_s") / len(counted["busy_s"]) for counted in observers), default=0.0)
+    if share >= STOLEN_SHARE:
+        yield f"a virtual machine: {share:.0%} of its processor time went to others while it ran"
 
 
 def _quota_text(quota: float) -> str:

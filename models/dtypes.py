@@ -13,7 +13,7 @@ TORCH_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bflo
 FP16_LOSS_SCALE = 128.0
 # Relative errors of sums of products of random numbers: 2e-7 to 1e-5 in fp32, 3e-4 in tf32 or fp16, 2e-3 in bf16.
 ERRORS = (("fp32", 6e-5), ("tf32", 8e-4))
-WORST_FIRST = ("bf16", "tf32", "fp32")
+LESS_THAN = {"fp32": ("bf16", "tf32"), "tf32": ("bf16",)}
 
 
 def multiplied_in(device: Any) -> Dict[str, str]:

@@ -102,7 +102,6 @@ def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
     checks.check_inputs(inputs, setup, meter)
     peak_memory_bytes = accelerator.peak_memory_bytes()
     also = checks.measured_checkpoint(step, setup, ranks, meter)
-    setup.warnings.extend(checks.stolen_time(health_before, health_after))
     setup.warnings.extend(checks.shared_devices(ranks, meter.place, health_before, health_after))
     counted = meter.watch.node.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
     meter.watch.node.write_network(meter.wire)

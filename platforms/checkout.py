@@ -20,11 +20,8 @@ SHIPPED = ROOT / "platforms"
 
 def absolute(path: Path) -> Path:
     """The absolute path without `..`. What follows the last one stays: machines may know only a link."""
-    parts = path.absolute().parts
-    if ".." not in parts:
-        return Path(*parts)
-    behind = len(parts) - parts[::-1].index("..")
-    return Path(os.path.realpath(Path(*parts[:behind])), *parts[behind:])
+    above, dots, below = f"{path.absolute()}/".rpartition("/../")
+    return Path(os.path.realpath(above + dots), below)  # without dots `below` is the absolute path
 
 
 def is_same(one: Path, other: Path) -> bool:

@@ -81,8 +81,7 @@ def plain(runs: Path, word: str) -> str:
     """A run's id, which may be typed as its folder, as a shell completes it: RUN/, runs/RUN/. Raises RefusedError."""
     if not word:
         raise RefusedError("RUN is empty: type a run's id, or latest; was it a variable that is not set?")
-    folder = Path(word).parent
-    if checkout.is_same(folder, runs) or checkout.is_same(folder, Path("runs")):
+    if any(checkout.is_same(Path(word).parent, folder) for folder in (runs, Path("runs"))):
         return Path(word).name
     return word.rstrip("/") or word
 

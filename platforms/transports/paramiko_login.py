@@ -6,11 +6,9 @@ import contextlib
 import logging
 import os
 import re
-import shlex
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,16 +20,6 @@ from platforms.transports.paramiko_connection import ERRORS, Connection, pair_wi
 from platforms.transports.ssh import Login, Settings
 
 MOST_JUMPS = 8
-_BLOCKS = ("host", "match", "include")
-_ONE_WORD = frozenset((
-    "hostname", "user", "port", "identityfile", "certificatefile", "identitiesonly", "identityagent", "hostkeyalias",
-    "controlpath", "proxyjump", "canonicalizehostname", "canonicalizemaxdots", "canonicalizefallbacklocal",
-    "addressfamily",
-))  # fmt: skip
-_WORDS = ("userknownhostsfile", "globalknownhostsfile", "canonicaldomains")
-_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+|["']""")  # a quote alone has no end
-_CRITERIA = ("host", "originalhost", "user", "localuser")
-_CRITERIA_ALONE = ("all", "canonical", "final")
 ONLY_A_PERSON = {"keyboard-interactive", "password"}
 LOG = "hpc_ml_bench.ssh"  # paramiko's default would write every lost connection to the terminal
 
@@ -107,6 +95,21 @@ def _settings_without_ssh(host: str, config: str | None) -> Settings:
     return ssh.from_keys(name, {key: value if isinstance(value, list) else [value] for key, value in keys.items()})
 
 
+_WORD = r"""(?:"(?:[^"\\]|\\\w)+"|(?!#)(?:[^\s"'\\]|\\\w)+)"""
+_PLAIN = r"""(?:"[^"\\[]+"|(?!#)[^\s"'\\[]+)"""  # to paramiko [ begins a set of letters, and \ quotes one
+_WORDS = rf"{_PLAIN}(?:\s+{_PLAIN})*"
+_CRITERION = rf"!?(?:canonical|final|(?:host|originalhost|user|localuser)\s+{_PLAIN})"
+# The keys that a login depends on, with the values that paramiko understands as ssh does.
+_VALUES = {
+    "hostname": _WORD, "user": _WORD, "port": "[0-9]+", "identityfile": _WORD, "certificatefile": _WORD,
+    "identitiesonly": _WORD, "identityagent": _WORD, "hostkeyalias": _WORD, "controlpath": _WORD, "proxyjump": _WORD,
+    "canonicalizehostname": _WORD, "canonicalizemaxdots": _WORD, "canonicalizefallbacklocal": _WORD,
+    "addressfamily": _WORD, "canonicaldomains": _WORDS, "userknownhostsfile": _WORDS, "globalknownhostsfile": _WORDS,
+    "proxycommand": ".+",  # a comment, too, is for the shell
+    "host": _WORDS, "match": rf"all|{_CRITERION}(?:\s+{_CRITERION})*", "include": "(?!)",
+}  # fmt: skip
+
+
 def _plain_line(line: str, place: str) -> str:
     """Write a line of ssh's configuration as paramiko reads it; empty for one that no login here depends on.
 
@@ -114,39 +117,18 @@ def _plain_line(line: str, place: str) -> str:
     know. Raises RefusedError for what only ssh understands.
     """
     line = line.strip()
-    if not line or line.startswith("#"):
+    parts = re.fullmatch(r"(\w+)(?:\s*=\s*|\s+(?!=))(.+)", line)
+    key = parts[1].lower() if parts else ""
+    if not line or line.startswith("#") or (parts and key not in _VALUES):
         return ""
-    parts = re.fullmatch(r"""("?)(\w+)\1(?:\s*=\s*|\s+)([^=].*)""", line)
-    key, value = (parts[2].lower(), parts[3]) if parts else ("", "")
-    if key == "proxycommand":  # all of it is for the shell
-        return f'{key} "{value}"\n'  # paramiko takes one pair of quotes off
-    if parts and key not in (*_BLOCKS, *_ONE_WORD, *_WORDS):
-        return ""
-    quoted = takewhile(lambda word: not word.startswith("#"), _WORD.findall(value))
-    words = [re.sub(r"""(["'])(.*?)\1""", r"\2", word) for word in quoted]
-    is_read = bool(words) and not {"", "'", '"'} & set(words) and not re.search(r"""\\[\\"' ]""", value)
-    if key == "match":
-        words = [word for criterion in words for word in criterion.split("=", 1)] if "=" in value else words
-        is_read = is_read and _has_known_criteria(words)
-    elif key == "port":
-        is_read = is_read and words[0].isdecimal() and 0 < int(words[0]) < 1 << 16
-    if key == "include" or not is_read or (key in _ONE_WORD and len(words) > 1):
+    value = re.fullmatch(rf"({_VALUES[key]})(?:\s+#.*)?", parts[2], re.IGNORECASE) if parts else None
+    if not value or (key == "port" and not 0 < int(value[1]) < 1 << 16):
         raise RefusedError(f"{place}: only ssh reads this line ({line}): correct it, or install ssh (openssh-client)")
-    if key in _BLOCKS:
-        words = [word.replace("[", "[[]") for word in words]  # to ssh only * and ? are patterns
-    return f"{key} {shlex.join(words)}\n" if key not in _ONE_WORD else f'{key} "{words[0]}"\n'
-
-
-def _has_known_criteria(words: list[str]) -> bool:
-    """Whether paramiko knows all criteria of a Match; they are written in small letters, as it wants them."""
-    at = 0
-    while at < len(words):
-        words[at] = words[at].lower()
-        name = words[at].removeprefix("!")
-        if name not in (*_CRITERIA, *_CRITERIA_ALONE) or words[at] == "!all":
-            return False
-        at += 1 if name in _CRITERIA_ALONE else 2
-    return at == len(words)
+    if key == "match":
+        names = r"(?<!\S)!?(canonical|final|host|originalhost|user|localuser|all)(?!\S)"
+        return f"{key} {re.sub(names, lambda name: name[0].lower(), value[1], flags=re.IGNORECASE)}\n"
+    # paramiko takes one pair of quotes off, also off two words with quotes
+    return f"{key} {value[1]}\n" if key == "host" or _VALUES[key] == _WORD else f'{key} "{value[1]}"\n'
 
 
 # --- reaching it -----------------------------------------------------------------------------------------------------

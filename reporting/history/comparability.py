@@ -25,7 +25,7 @@ VALUES = "values"
 
 _MIG = re.compile(r"\s+MIG\s+(\S+)$")  # as torch names such a device: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 _REQUEST_FIELDS = ("variant", "configuration", "size", "mode", "dtype")
-_WORST_FIRST = ("bf16", "tf32", "fp32")
+_LESS_THAN = {"fp32": ("bf16", "tf32"), "tf32": ("bf16",)}  # the worst first
 _UNKNOWN = (None, "", "unknown")
 # `json.dumps` would make an encoder for each run.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -61,9 +61,9 @@ def fields_of(run_json: Mapping[str, Any]) -> dict[str, Any]:
     }
     for field in _REQUEST_FIELDS:
         found[field] = request.get(field)
-    for less in [one for one in _WORST_FIRST if one in part(device, "multiplied_in").values()][:1]:
-        if found["dtype"] in _WORST_FIRST[_WORST_FIRST.index(less) + 1 :]:
-            found["dtype"] = f"{found['dtype']}, multiplied in {less}"
+    less = [one for one in _LESS_THAN.get(str(found["dtype"]), ()) if one in part(device, "multiplied_in").values()]
+    if less:
+        found["dtype"] = f"{found['dtype']}, multiplied in {less[0]}"
     return {field: found[field] for field in (*ASKED, *MEASURED) if found[field] not in _UNKNOWN}
 
 

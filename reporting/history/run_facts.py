@@ -17,7 +17,6 @@ THROUGHPUT = "effective_throughput"
 FASTEST = "fastest_stretch"
 """The effective throughput of the run's fastest stretch. It stands beside the judged one, which is of all windows."""
 NOT_ALONE = "not alone"
-STOLEN_SHARE = 0.02  # of a virtual machine's processor time, from which on the job warns of it (models/checks.py)
 STEP_PARTS = ("wait_ms", "h2d_ms", "stall_ms", "step_ms", "other_ms")
 """What stands beside a run and says where the time of a step goes (docs/history.md)."""
 EXCHANGE = "exchange_ms"
@@ -28,6 +27,7 @@ EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap:
 # begins with one of these words.
 DOUBTED_BY_JOB: Mapping[str, str] = {
     NOT_ALONE: NOT_ALONE,
+    "a virtual machine": NOT_ALONE,  # a hypervisor gave its processor time to others
     "crowded": "crowded",
     "suspended": "suspended",
     "tried": TRIED,
@@ -183,25 +183,10 @@ def doubts_of(run_json: Mapping[str, Any]) -> Iterator[str]:
             yield DOUBTED_BY_JOB[subject]
         if subject == LOG_DOUBT and (not run_json.get("windows") or run_json.get("metrics")):
             yield LOG_DOUBT  # the lines that windows are read from are numbered, those that a test reads are not
-    if _stolen_share(part(part(run_json, "summary"), "health")) >= STOLEN_SHARE:
-        yield NOT_ALONE
     if part(run_json, "asked").get("unsupported"):
         yield TRIED
     if part(part(run_json, "start"), "request").get("inject"):
         yield "slowed on purpose"
-
-
-def _stolen_share(health: Mapping[str, Any]) -> float:
-    """The share of the node's processor time that a hypervisor gave to other machines; 0 where it is not known."""
-    before = part(health, "before")
-    after = part(health, "after")
-    changes = []
-    for key in ("stolen_ticks", "cpu_ticks"):
-        if before.get(key) is None or after.get(key) is None:
-            return 0.0
-        changes.append(float(after[key] - before[key]))
-    stolen, of_all = changes
-    return stolen / of_all if of_all > 0 else 0.0
 
 
 def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:

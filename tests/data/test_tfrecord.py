@@ -13,6 +13,7 @@ import tracemalloc
 import zlib
 from pathlib import Path
 
+import deflate
 import google_crc32c
 import numpy as np
 import pytest
@@ -348,9 +349,12 @@ def test_no_file_stays_open(tmp_path):
 
 @pytest.fixture
 def uncached():
-    fastest.cache_clear(), crc32c.google.cache_clear()
+    caches = fastest, crc32c.google, tfrecord.libdeflate
+    for cached in caches:
+        cached.cache_clear()
     yield
-    fastest.cache_clear(), crc32c.google.cache_clear()
+    for cached in caches:
+        cached.cache_clear()
 
 
 def test_the_fastest_is_taken(uncached):
@@ -370,6 +374,13 @@ def test_without_them_it_is_slow_and_says_so(uncached, monkeypatch):
     assert gunzip.endswith("): pip install deflate")
     assert google.startswith("slow path: numpy takes the checksums (google-crc32c is installed without its C part)")
     assert google.endswith(": pip install google-crc32c")
+
+
+def test_a_deflate_that_hides_its_c_functions_is_as_good_as_none(uncached, monkeypatch):
+    monkeypatch.setattr(deflate._deflate, "__file__", "/nowhere.so")
+    slow = fastest()
+    assert slow.gunzip == "zlib"
+    assert "as slowly as deflate (/nowhere.so" in slow.warnings[0]
 
 
 @pytest.mark.parametrize("work", ["deflate", "zlib", "google-crc32c", "numpy"])

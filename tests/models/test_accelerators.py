@@ -22,7 +22,6 @@ from models import host
 from models.accelerators import FAMILIES, Accelerator, attainable, choose, cuda
 from models.accelerators.cpu import Cpu, keep_memory
 from models.accelerators.peaks import HIGHEST_CLOCK_HZ, cpu_bound, gpu_peak
-from models.checks import stolen_time
 from models.errors import ImpossibleRequest
 from models.world import World
 from tests.models.groups import show
@@ -327,11 +326,3 @@ def test_the_users_own_settings_of_malloc_have_precedence(monkeypatch: pytest.Mo
 def test_threads_may_leave_the_core_that_openmp_binds_the_first_to(process: dict[str, int]) -> None:
     """A loader's threads would inherit it from whom they start from."""
     assert process["own"] == process["freed"] == host.own_cores() > process["bound"]
-
-
-def test_time_that_a_hypervisor_gave_to_others() -> None:
-    before = {"cpu_ticks": 1000, "stolen_ticks": 10}
-    assert "12% of its processor time" in stolen_time(before, {"cpu_ticks": 2000, "stolen_ticks": 130})[0]
-    assert stolen_time(before, {"cpu_ticks": 2000, "stolen_ticks": 20}) == []
-    assert stolen_time(before, before) == stolen_time(None, before) == []
-    assert stolen_time({"clock_mhz": 1}, {"clock_mhz": 2}) == []

@@ -258,7 +258,7 @@ def test_a_process_that_was_stopped_in_the_windows_says_so() -> None:
         "os.kill(os.getpid(), signal.SIGCONT)\n"
         "print(json.dumps(join([watch.counted(threads=1, of_node=True)], on_cpu=False).warnings))\n"
     )
-    for stops in (0, 1):  # of two that follow at once Python may see one
+    for stops in (0, 1):  # two that follow each other at once may be one to Python
         with subprocess.Popen(
             [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
@@ -281,6 +281,21 @@ def test_a_process_that_was_stopped_in_the_windows_says_so() -> None:
 def stat_of(process: int) -> str:
     """What the kernel says of it, with one name for every interpreter."""
     return re.sub(r"\(.*\)", "(python)", Path(f"/proc/{process}/stat").read_text())
+
+
+@pytest.mark.parametrize(
+    ("seen", "on_cpu", "is_said"),
+    [
+        ({"busy_s": {0: 1.0, 1: 1.0}, "stolen_s": 2.4}, True, True),
+        ({"busy_s": {0: 1.0, 1: 1.0}, "stolen_s": 2.4}, False, False),  # a GPU computes
+        ({"busy_s": {0: 1.0, 1: 1.0}, "stolen_s": 0.2}, True, False),
+        ({"busy_s": {0: 1.0, 1: 1.0}, "stolen_s": None}, True, False),
+        ({"busy_s": {}, "stolen_s": 2.4}, True, False),  # another rank looks at the node's cores
+    ],
+)
+def test_time_that_a_hypervisor_gave_to_others(seen: dict[str, Any], on_cpu: bool, is_said: bool) -> None:
+    warnings = join([rank({0, 1}), rank({0, 1}, **seen)], on_cpu=on_cpu).warnings
+    assert ("a virtual machine: 12% of its processor time went to others while it ran" in warnings) == is_said
 
 
 def test_a_quota_that_changed_is_said() -> None:

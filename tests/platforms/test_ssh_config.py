@@ -21,16 +21,14 @@ SAME = [
     "Host a # n\n  User alice\nUser bob # it is \"bob\n",
     "User a#b\nHostName h#x\n",
     'User "#a"\n',
-    "User 'a b'\n",
     "User dom\\alice\n",
     "User=alice\nPort = 5\nHostName= x\n",
-    '"User" alice\n\tPort\t7\t\r\n',
+    'User "a b" # c\n\tPort\t7\t\r\n',
     'Host "n" m\nUser alice\n',
     "Host !n *\nUser alice\n",
-    "Host [n] N\nUser alice\nHost ?\nPort 3\n",
+    "Host N # [n]\nUser alice\nHost ?\nPort 3\n",
     "HostName %h.example\n",
     "Match Host n\nUser alice\n",
-    "Match host=n\nUser alice\n",
     "Match host n # and no other\nUser alice\n",
     "Match host n,m originalhost \"n\" # m\nUser alice\nMatch user alice\nPort 3\n",
     "Match !host n\nUser alice\n",
@@ -51,7 +49,7 @@ SAME = [
     "IdentitiesOnly YES\n",
     "IdentityAgent none # here\n",
     'IdentityFile "~/a b" # d\nIdentityFile /c\nHost n\nIdentityFile ~/d\n',
-    "UserKnownHostsFile /a '/b' # c\n",
+    'UserKnownHostsFile /a "/b" # c\n',
     'ControlPath "/a b" #\nHostKeyAlias k # k\n',
     "Host m\nIdentitiesOnly yes\nSendEnv A B C # all\nLocalForward 1 a:2\n",
 ]  # fmt: skip
@@ -61,6 +59,7 @@ REFUSED = [
     ("# Include\nHost m\n  include x\n", 3), ("Match nonsense n\n", 1), ("Match host\n", 1), ("Match !all\n", 1),
     ("Match host n tagged x\nUser a\n", 1), ("User a\nMatch localnetwork 10.0.0.0/8\n", 2), ("Match version *\n", 1),
     ("Match sessiontype exec\n", 1), ("Match command x\n", 1), ("Match exec true\n", 1), ("Port ssh\n", 1),
+    ("Host [n]\n", 1), ("Match host=n\n", 1), ("User 'a b'\n", 1), ('"User" a\n', 1), ("Host a\\ b\n", 1),
 ]  # fmt: skip
 
 
