@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -37,16 +37,16 @@ def values_of(item: pytest.Item, unnamed: Sequence[tuple[str, object]]) -> str |
 
 def _is_said(value: object, test_id: str) -> bool:
     """Whether an id has a value as it is, without a number behind it that tells it from others of its name."""
-    name = getattr(value, "__name__", None)
-    if isinstance(value, str):
-        name = value.encode("unicode_escape").decode()
-    elif isinstance(value, bytes):
-        name = value.decode("ascii", "backslashreplace")
-    elif isinstance(value, re.Pattern):
-        name = value.pattern
-    elif value is None or isinstance(value, int | float | complex | enum.Enum):
-        name = str(value)
-    return name is not None and f"-{name}-" in f"-{test_id}-"
+    match value:
+        case str():
+            text = value
+        case bytes():
+            text = value.decode(errors="replace")
+        case re.Pattern():
+            text = str(value.pattern)
+        case _:
+            text = str(getattr(value, "__name__", None) or text_of(value))
+    return f"-{text.encode('unicode_escape').decode()}-" in f"-{test_id}-"
 
 
 def _short(text: str) -> str:
@@ -56,7 +56,7 @@ def _short(text: str) -> str:
 
 
 def text_of(value: object, depth: int = 0) -> str:
-    """A value as Python would write it; of an object the public attributes."""
+    """A value as Python would write it, with one kind of brackets; of an object the public attributes."""
     if depth > DEEPEST:
         return "…"
     if isinstance(value, enum.Enum):
@@ -65,23 +65,23 @@ def text_of(value: object, depth: int = 0) -> str:
         text = str(value)
         return repr(text.rpartition("/")[2] if text.startswith("/") else text)
     if isinstance(value, Mapping):
-        pairs = [f"{text_of(key, depth + 1)}: {text_of(of, depth + 1)}" for key, of in value.items()]
-        return f"{{{', '.join(sorted(pairs))}}}"
-    if isinstance(value, list | tuple | set | frozenset):
-        texts = [text_of(one, depth + 1) for one in value]
-        if isinstance(value, set | frozenset):
-            texts.sort()
-        return f"[{', '.join(texts)}]" if isinstance(value, list) else f"({', '.join(texts)})"
-    name = getattr(value, "__qualname__", None)
+        return _in_brackets(sorted(f"{text_of(key, depth + 1)}: {text_of(of, depth + 1)}" for key, of in value.items()))
+    if isinstance(value, set | frozenset):
+        return _in_brackets(sorted(text_of(one, depth + 1) for one in value))
+    if isinstance(value, list | tuple):
+        return _in_brackets(text_of(one, depth + 1) for one in value)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)  # a module has the latter
     if name is not None:
         return str(name)
-    kind = type(value)
-    slots = [slot for each in kind.__mro__ for slot in (getattr(each, "__slots__", None) or ())]
-    attributes = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)} | getattr(value, "__dict__", {})
-    public = [f"{key}={text_of(of, depth + 1)}" for key, of in attributes.items() if not key.startswith("_")]
-    if public:
-        return f"{kind.__qualname__}({', '.join(public)})"
+    kind = type(value).__qualname__
+    attributes = {key: of for key, of in getattr(value, "__dict__", {}).items() if not key.startswith("_")}
+    if attributes:
+        return kind + _in_brackets(f"{key}={text_of(of, depth + 1)}" for key, of in attributes.items())
     try:
         return _ADDRESS.sub("", repr(value))
     except Exception:  # of the site's own class: a test may have such a value and never print it
-        return kind.__qualname__
+        return kind
+
+
+def _in_brackets(texts: Iterable[str]) -> str:
+    return f"({', '.join(texts)})"

@@ -89,13 +89,10 @@ class Selection:
 
     def values(self, item: pytest.Item) -> str | None:
         """What the id of a job test does not say; None if it says everything. Only their order tells equal ones."""
-        key = _case_key(item)
-        of_test = self._values.get(key[0], {}) if key is not None else {}
-        if item.nodeid not in of_test:
-            return None
-        values = of_test[item.nodeid]
+        of_test = next((of_test for of_test in self._values.values() if item.nodeid in of_test), {})
+        values = of_test.get(item.nodeid)
         alike = [test for test in of_test if of_test[test] == values]
-        return values if len(alike) == 1 else f"{values}; {alike.index(item.nodeid) + 1} of {len(alike)}"
+        return values if len(alike) < 2 else f"{values}; {alike.index(item.nodeid) + 1} of {len(alike)}"
 
     def has_job(self, item: pytest.Item) -> bool:
         return _case_key(item) in self._cases
