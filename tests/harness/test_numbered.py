@@ -167,7 +167,7 @@ def test_some(run, value): ...
 def test_named(run, value): ...
 
 @OWN
-@pytest.mark.parametrize("value", [1, 1, lambda: 1, lambda: 2, float("nan"), float("nan"), "1"])
+@pytest.mark.parametrize("value", [1, lambda: 1, lambda: 2, "value1"])
 def test_alike(run, value): ...
 
 @OWN
@@ -216,7 +216,7 @@ def test_values_are_kept_exactly_where_pytest_made_a_number(project: Project) ->
     assert "0x" not in "".join(hidden)
     assert "None" not in hidden[:7] + hidden[8:]  # pytest before 9.2 has the long text as it is in the id
     assert len(set(hidden)) == len(hidden)
-    assert [value.rpartition("; ")[2] for value in of.pop("test_alike") if " of " in value]
+    assert [value.rpartition("; ")[2] for value in of.pop("test_alike")] == ["None", "1 of 2", "2 of 2", "None"]
     assert of == {}
 
 
@@ -241,7 +241,7 @@ class Config:
     [
         ({"b": 1, "a": [1.5, None]}, "('a': (1.5, None), 'b': 1)"),
         ({"y", "x"}, "('x', 'y')"),
-        (Config(1, Colour.RED, Path("/scratch/me/data.bin")), "Config(n=1, colour=Colour.RED, file='data.bin')"),
+        (Config(1, Colour.RED, Path("/scratch/me/data.bin")), "Config(n=1, colour=<Colour.RED: 1>, file='data.bin')"),
         ({"file": PurePosixPath("/a/b")}, "('file': 'b')"),
         (object(), "<object object>"),
         (fractions.Fraction(1, 3), "Fraction(1, 3)"),
