@@ -208,7 +208,11 @@ def _left_elsewhere(
     again = options.again(run_id)
     notices = []
     if carried:
-        notices.append(_carried_notice(options, run_id, carried))
+        tests = first_of(carried, TESTS_PER_LINE)
+        notices.append(
+            f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {again} goes on with them, "
+            f"python -m platforms cancel {run_id}{options.typed_places} ends them"
+        )
     for record in stale:
         notices.append(f"what {record} has left is of another day: {again} reads it")
     if options.resume:
@@ -216,14 +220,6 @@ def _left_elsewhere(
             if record.open and not session_liveness.seems_alive(record):
                 notices.append(f"then {again} once more: {record} has left jobs that are not among these")
     return notices
-
-
-def _carried_notice(options: Options, run_id: str, carried: Sequence[str]) -> str:
-    tests = first_of(carried, TESTS_PER_LINE)
-    return (
-        f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {options.again(run_id)} goes on "
-        f"with them, python -m platforms cancel {run_id}{options.typed_places} ends them"
-    )
 
 
 def _attempt(runs: Path, run_id: str, key: str, begun: Attempt | None, *, without_record: bool) -> Attempt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from functools import reduce
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from platforms import transports
@@ -24,7 +24,7 @@ KEYS_WITHOUT_ID = tuple(f"kubernetes.{key}" for key in ("kubeconfig", "context",
 def place(platform: Platform, job_id: str | None) -> Place:
     """Where a job lies that is asked for now, as JSON keeps it; `job_id` is None while it has none."""
     keys = KEYS if job_id else (*KEYS, *KEYS_WITHOUT_ID)
-    values = {key: reduce(getattr, key.split("."), platform) for key in keys}
+    values = {key: attrgetter(key)(platform) for key in keys}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 

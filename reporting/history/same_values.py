@@ -18,6 +18,8 @@ _BRACES = str.maketrans("{}", "()")  # as the values have them
 
 def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The same envelopes in the same order; those with the same values have the id that the last of them has."""
+    if not any(VALUES in run.fields for run in envelopes):
+        return list(envelopes)
     in_order = sorted(range(len(envelopes)), key=lambda index: envelopes[index].time_s)
     near: dict[tuple[str, str], Envelope] = {}  # by id, with values: the last one so far, else the first one
     of_command: dict[tuple[str, ...], dict[_Case, Envelope]] = {}
@@ -25,30 +27,21 @@ def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
         run = envelopes[index]
         if VALUES in run.fields:
             near[run.key.site, run.key.test] = of_command.setdefault(_command(run), {})[_case(run)] = run
-    if not near:
-        return list(envelopes)
     runs = list(envelopes)
     tests: dict[_Case, str] = {}
     for index in in_order:
         run = envelopes[index]
-        same = of_command.get(_command(run), {}) if run.provenance.get("command") else {}
         if VALUES in run.fields:
             near[run.key.site, run.key.test] = run
-        elif len(same) == 1:
-            run = _with_values(run, next(iter(same.values())))
         else:
-            run = _with_values(run, near.get((run.key.site, run.key.test)))
-        if VALUES in run.fields:
-            tests[_case(run)] = run.key.test
+            same = of_command.get(_command(run), {}) if run.provenance.get("command") else {}
+            like = next(iter(same.values())) if len(same) == 1 else near.get((run.key.site, run.key.test))
+            if like is not None and not _has_other_values(run, like):
+                fields = {**run.fields, VALUES: like.fields[VALUES]}
+                run = replace(run, fields=fields, comparability=f"{run.comparability}{comparability(fields)[12:]}")
+        tests[_case(run)] = run.key.test
         runs[index] = run
-    return [_moved(run, tests.get(_case(run), run.key.test)) for run in runs]
-
-
-def _with_values(run: Envelope, like: Envelope | None) -> Envelope:
-    if like is None or _has_other_values(run, like):
-        return run
-    fields = {**run.fields, VALUES: like.fields[VALUES]}
-    return replace(run, fields=fields, comparability=f"{run.comparability}{comparability(fields)[12:]}")
+    return [_moved(run, tests[_case(run)]) for run in runs]
 
 
 def _moved(run: Envelope, test: str) -> Envelope:
@@ -56,7 +49,7 @@ def _moved(run: Envelope, test: str) -> Envelope:
 
 
 def _case(run: Envelope) -> _Case:
-    return run.key.site, function(run.key.test), run.fields.get(VALUES)
+    return run.key.site, function(run.key.test), run.fields.get(VALUES, run.key.test)
 
 
 def function(test: str) -> str:
