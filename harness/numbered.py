@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -19,28 +19,26 @@ _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _BRACES = str.maketrans("{}", "()")  # a reader of the history looks for the first brace that closes its fields
 
 
-def values_of(item: pytest.Item) -> str | None:
-    """All values of a test beside its case, as `local-1x1cpu case=('n': 100)`; None if pytest has numbered none."""
+def values_of(item: pytest.Item, unnamed: Collection[str]) -> str | None:
+    """All values of a test beside its case, as `local-1x1cpu case=('n': 100)`; None if its id says what it has.
+
+    Args:
+        unnamed: the parameters for which pytest had to make an id.
+    """
     callspec: Any = getattr(item, "callspec")  # noqa: B009
     case = callspec.params["platform"]
     own = {name: value for name, value in callspec.params.items() if name != "platform"}
-    if _numbers(callspec.id.removeprefix(case), own) <= _written(item, own):
+    if not _numbers(callspec.id.removeprefix(case), {name: own[name] for name in own if name in unnamed}):
         return None
     texts = [f"{name}={_short(value if isinstance(value, str) else text_of(value))}" for name, value in own.items()]
     return f"{case} {'; '.join(sorted(texts))}".translate(_BRACES)
 
 
-def _numbers(test_id: str, own: Mapping[str, object]) -> set[str]:
+def _numbers(test_id: str, unnamed: Mapping[str, object]) -> set[object]:
     """The parts of an id such as `case0`: the name of a parameter, or of a function, and a number."""
-    names = {*own, *(str(getattr(value, "__name__", name)) for name, value in own.items())}
-    return set(re.findall(rf"(?<=-)(?:{'|'.join(map(re.escape, names))})_?\d+(?=-|$)", test_id))
-
-
-def _written(item: pytest.Item, own: Mapping[str, object]) -> set[object]:
-    """Texts that stand in an id because somebody wrote them, as values or into `ids=`."""
-    lists = [mark.kwargs.get("ids") for mark in item.iter_markers("parametrize")]
-    ids = {name for names in lists if names and not callable(names) for name in names}
-    return {value for value in own.values() if isinstance(value, str)} | ids
+    names = {*unnamed, *(str(getattr(value, "__name__", name)) for name, value in unnamed.items())}
+    found = re.findall(rf"(?<=-)(?:{'|'.join(map(re.escape, names))})_?\d+(?=-|$)", test_id)
+    return set(found) - {value for value in unnamed.values() if isinstance(value, str)}
 
 
 def _short(text: str) -> str:

@@ -65,6 +65,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.Collector.CollectError(str(error)) from None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_parametrize_id(config: pytest.Config, argname: str) -> None:
+    suite_of(config).selection.unnamed(argname)
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     mine = suite_of(item.config)
     record.prepare(item, is_measured=mine.inputs.options.trials.are_measurements)

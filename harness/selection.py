@@ -37,6 +37,8 @@ class Selection:
         self._all_skipped: dict[str, str] = {}  # chosen platforms on which no benchmark runs: a sentence
         self._on_several_nodes = 0  # tests that --each-node and --check leave out
         self._not_here: str | None = None  # what --resume goes on with and cannot find
+        self._unnamed: dict[str, set[str]] = {}  # by test: parameters for which pytest made an id
+        self._made_now = ""  # the test whose cases are being made
         self._values: dict[str, dict[str, str]] = {}  # by test, then by id: what the id does not say
 
     # --- cases -------------------------------------------------------------------------------------------------------
@@ -48,6 +50,7 @@ class Selection:
         would make 4,000 of them to drop all but 200.
         """
         test = metafunc.definition
+        self._made_now = test.nodeid
         mark = cases.workload(test)
         if mark is None:
             return
@@ -71,13 +74,18 @@ class Selection:
                 params.append(pytest.param(case.id, id=case.id, marks=[*marks, *skip]))
         metafunc.parametrize("platform", params, indirect=True)
 
+    def unnamed(self, name: str) -> None:
+        """Note a parameter of the test whose cases are being made, if nobody wrote an id for one of its values."""
+        self._unnamed.setdefault(self._made_now, set()).add(name)
+
     def collected(self, item: pytest.Item) -> None:
         """Note the marks of a test that was collected, and its values if its id does not say them."""
         self._carried_marks.update(mark.name for mark in item.iter_markers())
         key = _case_key(item)
-        values = numbered.values_of(item) if key is not None else None
-        if key is not None and values is not None:
-            self._values.setdefault(key[0], {})[item.nodeid] = values
+        if key is not None and key[0] in self._unnamed:
+            values = numbered.values_of(item, self._unnamed[key[0]])
+            if values is not None:
+                self._values.setdefault(key[0], {})[item.nodeid] = values
 
     def values(self, item: pytest.Item) -> str | None:
         """What the id of a job test does not say; None if it says everything. Only their order tells equal ones."""

@@ -167,6 +167,10 @@ def test_some(run, value): ...
 def test_named(run, value): ...
 
 @OWN
+@pytest.mark.parametrize("value", [{"n": 1}, {"n": 2}], ids=lambda value: f"value{value['n']}")
+def test_named_by_a_function(run, value): ...
+
+@OWN
 @pytest.mark.parametrize("value", [1, lambda: 1, lambda: 2, "value1"])
 def test_alike(run, value): ...
 
@@ -207,7 +211,7 @@ def test_values_are_kept_exactly_where_pytest_made_a_number(project: Project) ->
     for name, values in found.items():
         of.setdefault(name.partition("[")[0], []).append(values.removeprefix("local-1x1cpu "))
     assert set(of.pop("test_said")) == {"None"}
-    assert set(of.pop("test_named")) == {"None"}
+    assert set(of.pop("test_named")) == set(of.pop("test_named_by_a_function")) == {"None"}
     assert of.pop("test_some") == ["value=('n': 1)", "None"]
     assert of.pop("test_fixture") == ["given=('n': 1)", "given=('n': 2)"]
     assert of.pop("test_indirect") == ["made=('n': 1)"]
