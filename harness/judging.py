@@ -39,11 +39,10 @@ class Judging:
     Args:
         history: the folder.
         site_folder: with the answers of people.
-        tests: whose history is read, once, when the first of them is judged.
+        tests: whose history is read, once, when the first of them is judged; `test_x.py::test_x[` for all its cases.
         committed: values of these tests.
         require: a number that cannot be compared is an error.
         typed: what printed commands need beside their arguments, such as `--site=DIR`.
-        numbered: the tests whose ids do not say their values, which may have had other ids.
     """
 
     def __init__(
@@ -56,12 +55,11 @@ class Judging:
         *,
         require: bool,
         typed: str,
-        numbered: Collection[str] = (),
     ) -> None:
         self._history = history
         self._site = site
         self._site_folder = site_folder
-        self._tests = frozenset([*tests, *(same_values.function(test) for test in numbered)])
+        self._tests = frozenset(tests)
         self._committed = committed
         self._require = require
         self._typed = typed
@@ -121,9 +119,9 @@ class Judging:
         """The history of a test, with the runs of the same values under another id (`same_values`)."""
         if VALUES not in current.fields:
             return self._past_of_tests.get(current.key.test, [])
-        of = same_values.function(current.key.test)
-        runs = [run for run in self.past.envelopes if run.key.test.startswith(of)]
-        return [run for run in same_values.joined([*runs, current])[:-1] if run.key.test == current.key.test]
+        of_function = same_values.function(current.key.test)
+        runs = [run for run in self.past.envelopes if run.key.test.startswith(of_function)]
+        return same_values.joined([*runs, current])[:-1]
 
     def _last_metrics(self, test: str) -> Mapping[str, Metric]:
         """The metrics of the last run of a test that has passed; empty if there is none."""

@@ -66,8 +66,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> None:
-    suite_of(config).selection.unnamed(argname, val)
+def pytest_make_parametrize_id(config: pytest.Config, argname: str) -> None:
+    suite_of(config).selection.unnamed(argname)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -37,7 +37,7 @@ class Selection:
         self._all_skipped: dict[str, str] = {}  # chosen platforms on which no benchmark runs: a sentence
         self._on_several_nodes = 0  # tests that --each-node and --check leave out
         self._not_here: str | None = None  # what --resume goes on with and cannot find
-        self._unnamed: dict[str, list[tuple[str, object]]] = {}  # by test: parameters for which pytest made an id
+        self._unnamed: dict[str, set[str]] = {}  # by test: parameters for which pytest made an id
         self._made_now = ""  # the test whose cases are being made
         self._values: dict[str, dict[str, str]] = {}  # by test, then by id: what the id does not say
 
@@ -74,9 +74,9 @@ class Selection:
                 params.append(pytest.param(case.id, id=case.id, marks=[*marks, *skip]))
         metafunc.parametrize("platform", params, indirect=True)
 
-    def unnamed(self, name: str, value: object) -> None:
-        """Note a value of the test whose cases are being made, for which nobody wrote an id."""
-        self._unnamed.setdefault(self._made_now, []).append((name, value))
+    def unnamed(self, name: str) -> None:
+        """Note a parameter of the test whose cases are being made, if nobody wrote an id for one of its values."""
+        self._unnamed.setdefault(self._made_now, set()).add(name)
 
     def collected(self, item: pytest.Item) -> None:
         """Note the marks of a test that was collected, and its values if its id does not say them."""
@@ -89,13 +89,10 @@ class Selection:
 
     def values(self, item: pytest.Item) -> str | None:
         """What the id of a job test does not say; None if it says everything. Only their order tells equal ones."""
-        key = _case_key(item)
-        of_test = self._values.get(key[0], {}) if key is not None else {}
-        if item.nodeid not in of_test:
-            return None
-        values = of_test[item.nodeid]
+        of_test = next((of_test for of_test in self._values.values() if item.nodeid in of_test), {})
+        values = of_test.get(item.nodeid)
         alike = [test for test in of_test if of_test[test] == values]
-        return values if len(alike) == 1 else f"{values}; {alike.index(item.nodeid) + 1} of {len(alike)}"
+        return values if len(alike) < 2 else f"{values}; {alike.index(item.nodeid) + 1} of {len(alike)}"
 
     def has_job(self, item: pytest.Item) -> bool:
         return _case_key(item) in self._cases

@@ -23,7 +23,7 @@ from platforms.rundir import job_folder, job_json, session_history, session_live
 from platforms.rundir.session_history import Attempt, SessionRecord
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
-from platforms.schedulers.past_jobs import Place, refuse_moved
+from platforms.schedulers.past_jobs import refuse_moved
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -181,16 +181,11 @@ def _refuse_moved(
     run_folder: Path, records: Sequence[SessionRecord], jobs: Mapping[str, JobSpec], platforms: Mapping[str, Platform]
 ) -> None:
     """Raise RefusedError where a job that may exist, and has no result yet, does not lie where its platform says."""
-    past: dict[str, dict[str, Place]] = {}
     for record in records:
         for key, state in record.states.items():
-            attempt = record.attempts[key]
-            folder = job_folder.attempt_folder(run_folder.parent, run_folder.name, key, attempt.number)
-            may_exist = state.get("job_id") or attempt.asked_s is not None
-            if state["test"] in jobs and may_exist and not (folder / "run.json").exists():
-                past.setdefault(state["platform"], {})[state["name"]] = state.get("place", {})
-    for platform, places in past.items():
-        refuse_moved(platforms[platform], places)
+            may_exist = state.get("job_id") or record.attempts[key].asked_s is not None
+            if state["test"] in jobs and may_exist and not _has_ended(run_folder, record, key):
+                refuse_moved(platforms[state["platform"]], state["name"], state.get("place", {}))
 
 
 def _take_over(records: Sequence[SessionRecord], journal: Journal, run_id: str, taken: list[SessionRecord]) -> None:
@@ -213,7 +208,11 @@ def _left_elsewhere(
     again = options.again(run_id)
     notices = []
     if carried:
-        notices.append(_carried_notice(options, run_id, carried))
+        tests = first_of(carried, TESTS_PER_LINE)
+        notices.append(
+            f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {again} goes on with them, "
+            f"python -m platforms cancel {run_id}{options.typed_places} ends them"
+        )
     for record in stale:
         notices.append(f"what {record} has left is of another day: {again} reads it")
     if options.resume:
@@ -221,14 +220,6 @@ def _left_elsewhere(
             if record.open and not session_liveness.seems_alive(record):
                 notices.append(f"then {again} once more: {record} has left jobs that are not among these")
     return notices
-
-
-def _carried_notice(options: Options, run_id: str, carried: Sequence[str]) -> str:
-    tests = first_of(carried, TESTS_PER_LINE)
-    return (
-        f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {options.again(run_id)} goes on "
-        f"with them, python -m platforms cancel {run_id}{options.typed_places} ends them"
-    )
 
 
 def _attempt(runs: Path, run_id: str, key: str, begun: Attempt | None, *, without_record: bool) -> Attempt:
@@ -271,10 +262,13 @@ def refuse_archived(runs: Path, run_id: str) -> None:
 def has_result(run_folder: Path, record: SessionRecord, test: str) -> bool:
     """Whether a session has written down the results of all jobs that it has begun for a test."""
     begun = [key for key in record.attempts if record.states[key]["test"] == test]
-    folders = [
-        job_folder.attempt_folder(run_folder.parent, run_folder.name, key, record.attempts[key].number) for key in begun
-    ]
-    return bool(begun) and all((folder / "run.json").exists() for folder in folders)
+    return bool(begun) and all(_has_ended(run_folder, record, key) for key in begun)
+
+
+def _has_ended(run_folder: Path, record: SessionRecord, key: str) -> bool:
+    """Whether a session has written down the result of a job."""
+    folder = job_folder.attempt_folder(run_folder.parent, run_folder.name, key, record.attempts[key].number)
+    return (folder / "run.json").exists()
 
 
 def _too_late(run_id: str) -> str:

@@ -170,20 +170,20 @@ def _confirmations(running: Running, started: StartedSession, factory: JobFactor
     from harness.confirmations import Confirmations
     from harness.judging import Judging
     from reporting.gate.committed import commitments
+    from reporting.history import same_values
 
     inputs = running.inputs
     history = running.entries.folder
+    jobs = factory.first_jobs()
     judging = Judging(
         history,
         inputs.site,
         inputs.options.site,
-        running.tests,
-        commitments(job_checks.used_platforms(inputs, factory.first_jobs())),
+        [same_values.function(test) if spec.values else test for test, spec in jobs.items()],
+        commitments(job_checks.used_platforms(inputs, jobs)),
         require=inputs.options.gate == "require",
         typed=inputs.typed_for_commands(history),
-        numbered=[test for test, spec in factory.first_jobs().items() if spec.values is not None],
     )
-    jobs = factory.first_jobs()
     platforms = {
         test: inputs.platforms[spec.platform]
         for test, spec in jobs.items()

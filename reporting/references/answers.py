@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-
-def same_function(one: str, other: str) -> bool:
-    """Whether two tests differ in their brackets only."""
-    return one.partition("[")[0] == other.partition("[")[0]
+from reporting.history.same_values import function
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Acceptance:
     def is_of(self, test: str, metric: str, comparability: str) -> bool:
         """Whether it is of a series. One whose values are known may have had another id, or no values yet."""
         plain, dash, _ = comparability.partition("-")
-        is_moved = bool(dash) and self.comparability == comparability and same_function(self.test, test)
+        is_moved = bool(dash) and self.comparability == comparability and function(self.test) == function(test)
         is_at_id = self.test == test and self.comparability in (comparability, plain)
         return self.metric == metric and (is_moved or is_at_id)
 

@@ -188,35 +188,22 @@ def test_only_where_jobs_of_the_past_lie_must_stay_in_a_file(
     place = json.loads(json.dumps(past_jobs.place(before, None)))  # as a journal has it
     after = load(tmp_path, written(key, now))
     if what != REFUSED:
-        past_jobs.refuse_moved(after, {"job": place})
+        past_jobs.refuse_moved(after, "job", place)
         return
     with pytest.raises(RefusedError) as refused:
-        past_jobs.refuse_moved(after, {"job": place})
+        past_jobs.refuse_moved(after, "job", place)
     said = str(refused.value)
     line = (tmp_path / "mine.yaml").read_text().count("\n")
     assert said.startswith(f"{tmp_path / 'mine.yaml'}:{line}: {key}: is ")
     assert f"was {then}" in said.replace("'", "")
     assert f"is {now} now" in said.replace("'", "")
-    past_jobs.refuse_moved(load(tmp_path, written(key, then)), {"job": place})
-
-
-@pytest.mark.usefixtures("away")
-def test_a_value_of_the_site_is_told_as_the_file_writes_it(tmp_path: Path) -> None:
-    def at(work: str) -> Platform:
-        (tmp_path / "mine.yaml").write_text(SLURM.replace("/work/me", "${site.work}"))
-        folder = [tmp_path]
-        site = Site(values={"work": work})
-        return schema.load_platforms(folder, site, schedulers=FILE_KEYS, environ={}, root=tmp_path)["mine"]
-
-    with pytest.raises(
-        RefusedError, match=r":4: work_dir: is /b now, and was /a \(the file says `\${site.work}`: give"
-    ):
-        past_jobs.refuse_moved(at("/b"), {"job": past_jobs.place(at("/a"), "17")})
+    past_jobs.refuse_moved(load(tmp_path, written(key, then)), "job", place)
 
 
 def test_an_id_at_kubernetes_and_an_older_record_say_enough(tmp_path: Path) -> None:
     then, now = (load(tmp_path, written("kubernetes.namespace", name)) for name in "ab")
-    past_jobs.refuse_moved(now, {"job": past_jobs.place(then, "kind:a/job.batch/job"), "older": {}})
+    past_jobs.refuse_moved(now, "job", past_jobs.place(then, "kind:a/job.batch/job"))
+    past_jobs.refuse_moved(now, "older", {})
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------
@@ -340,7 +327,7 @@ def test_another_work_dir_is_refused_until_it_is_put_back(
     text = file.read_text()
     file.write_text(text.replace(str(work), str(other)))
 
-    says = f"{file}:4: work_dir: is {other} now, and was {work} (write `work_dir: {work}`)"
+    says = f"{file}:4: work_dir: is {other} now, and was {work}"
     result = project.pytest("--resume")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert says in result.stderr.str()

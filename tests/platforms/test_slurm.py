@@ -21,7 +21,6 @@ from platforms.job import (
     ConfigError,
     JobSpec,
     Layout,
-    MachineError,
     Outcome,
     RefusedError,
     Run,
@@ -947,26 +946,6 @@ def test_a_trial_that_the_controller_does_not_answer_is_no_refusal(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(AwayError, match=words):
         SlurmScheduler(cluster()).check(ALONE, "#!/bin/sh\n")
-
-
-@pytest.mark.parametrize("behind", [True, False])
-def test_a_clock_that_is_behind_the_controllers_is_why_a_time_limit_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
-) -> None:
-    now_s = 1795935809 - 7200 * behind
-    refuses = "echo 'sbatch: error: Requested time limit is invalid (missing or exceeds some limit)' >&2; exit 1"
-    config = "echo 'Configuration data as of 2026-11-29T07:03:29'; yes"
-    programs(tmp_path / "bin", sbatch=refuses, squeue="exit 0", scontrol=config, date=f"echo {now_s}")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path)))
-    spec = replace(ALONE, start_limit_s=3600.0)
-    with pytest.raises(MachineError) as refused:
-        scheduler.submit(spec, scheduler.render(spec), tmp_path)
-    (objection,) = scheduler.check(spec, scheduler.render(spec))
-    for said in (str(refused.value), objection):
-        assert ("this machine is 7200 s behind" in said and "`start_limit:`" in said) == behind
-    later = replace(spec, start_limit_s=8000.0)  # the deadline is ahead of the controller's clock: this is not why
-    assert not submission.clock_hint(scheduler._transport, later, str(refused.value))
 
 
 def test_a_time_limit_that_was_lowered_is_told_as_slurm_has_it() -> None:

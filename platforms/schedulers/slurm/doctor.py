@@ -77,5 +77,4 @@ def _refused(visit: Visit, spec: JobSpec, words: str) -> RefusedError:
     hint = next((cure.format(**typed) for pattern, cure in CURES if re.search(pattern, words)), "what it names")
     if typed["partitions"] in hint and "{partition:" not in hint and visit.platform.slurm.partition is None:
         hint = f"`slurm: {{partition: …}}` is missing, so Slurm takes its default; then {hint}"
-    cure = submission.clock_hint(visit.transport, spec, words) or f"In {source}: {hint}"
-    return RefusedError(f"{where}: sbatch refuses {spec.benchmark} {spec.layout}: {words}. {cure}")
+    return RefusedError(f"{where}: sbatch refuses {spec.benchmark} {spec.layout}: {words}. In {source}: {hint}")

@@ -59,6 +59,8 @@ _CURES = {
     "Invalid node name specified": "the names of the nodes: sinfo --Node",
     "Requested nodes not in this partition": "the nodes of each partition: sinfo --Node",
     "reservation": "the reservations, with their nodes and users: scontrol show reservation",
+    "time limit is invalid": "the longest limits: sinfo --format='%P %l'. Or the login node's clock is far behind the "
+    "controller's, so that the job's --deadline has passed there: compare `date` with `scontrol show config`",
 }
 
 

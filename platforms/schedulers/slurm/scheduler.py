@@ -71,10 +71,7 @@ class SlurmScheduler(Scheduler):
     def check(self, spec: JobSpec, text: str) -> Sequence[str]:
         """Return what `sbatch --test-only` has against the script."""
         accepted, message = submission.sbatch_test_only(self._transport, text)
-        if accepted:
-            return ()
-        hint = submission.clock_hint(self._transport, spec, message)
-        return (f"sbatch: {message}{hint and f' ({hint})'}",)
+        return () if accepted else (f"sbatch: {message}",)
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
@@ -123,7 +120,7 @@ class SlurmScheduler(Scheduler):
             return RefusedError(f"{where}: there is no sbatch: {message}; {hint}")
         if error_messages.is_no_room(message):
             return NoRoom(f"{where}: sbatch takes no more jobs for now: {message}")
-        hint = submission.clock_hint(self._transport, spec, message) or error_messages.cure(message)
+        hint = error_messages.cure(message)
         reason = f"sbatch refused it: {message}{hint and f' ({hint})'}; script: {folder / self.text_name}"
         return MachineError(f"{spec.name}: {reason}", Status(error_messages.refusal_state(message), reason), folder)
 

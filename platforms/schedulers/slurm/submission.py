@@ -5,15 +5,13 @@ The submission claims the job's folder, writes the script there and calls sbatch
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from platforms.job import AwayError, JobSpec, names_a_secret
-from platforms.schedulers.slurm.environment import QUERY_PREAMBLE, submission_preamble
+from platforms.schedulers.slurm.environment import submission_preamble
 from platforms.schedulers.slurm.error_messages import UNSURE
-from platforms.schedulers.slurm.rows import unix_time
 from platforms.transports import Transport
 
 LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
@@ -69,10 +67,6 @@ _TEST_ONLY_SCRIPT = """\
 {preamble}
 printf %s {text} | sbatch --test-only
 """
-
-
-# The time here and the controller's, which `show config` says first.
-_CLOCKS_SCRIPT = f"{QUERY_PREAMBLE}date +%s; scontrol show config | head -n 1\n"
 
 
 @dataclass(frozen=True)
@@ -168,24 +162,3 @@ def sbatch_test_only(transport: Transport, text: str) -> tuple[bool, str]:
     if result.exit_code and UNSURE.search(message):
         raise AwayError(f"{transport.where}: {message}")
     return result.exit_code == 0, message
-
-
-def clock_hint(transport: Transport, spec: JobSpec, message: str) -> str:
-    """Say that sbatch refuses a time limit because the login node's clock is late; "" where that is not why.
-
-    sbatch adds `--deadline=now+…` to its own machine's time, and the controller compares the sum with its own.
-    """
-    if "time limit is invalid" not in message:
-        return ""
-    result = transport.run(["sh", "-s"], input=_CLOCKS_SCRIPT.encode(), timeout_s=LIMIT_S)
-    clocks = re.match(r"(\d+)\n.* as of (\S+)", result.stdout.decode(errors="replace"))
-    controller_s = clocks and unix_time(clocks[2])
-    if not clocks or not controller_s:
-        return ""
-    late_s = controller_s - int(clocks[1])
-    if late_s < spec.start_limit_s + DEADLINE_MARGIN_S - 60:  # Slurm counts in minutes
-        return ""
-    return (
-        f"the clock of {transport.where} is {late_s:.0f} s behind the one of Slurm's controller, where the job's "
-        f"--deadline has passed already: have it set, or write a `start_limit:` of more than {late_s:.0f}s until then"
-    )
