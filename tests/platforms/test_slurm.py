@@ -515,7 +515,7 @@ def test_the_same_job_gives_the_same_script() -> None:
     assert (options["--gres"], options["--time"]) == ("gpu:4", "1:00:00")
     assert options["--output"] == f"/work/me/jobs/{SPEC.name}/log"
     assert {"--no-requeue", "--export"} <= options.keys()
-    assert options["--deadline"] == f"now+{3600 + 3600 + submission.DEADLINE_MARGIN_S}"
+    assert options["--deadline"] == f"now+{3600 + 3600 + render.DEADLINE_MARGIN_S}"
 
 
 @pytest.mark.parametrize(

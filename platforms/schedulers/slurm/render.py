@@ -23,7 +23,7 @@ from platforms.printable import printable
 from platforms.schedulers import node_facts
 from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, launcher_place
 from platforms.schedulers.slurm.rows import VET_STEP, expand_nodes
-from platforms.schedulers.slurm.submission import DEADLINE_MARGIN_S, is_below
+from platforms.schedulers.slurm.submission import is_below
 
 if TYPE_CHECKING:
     import jinja2
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).resolve().parents[3] / "slurm_templates" / "job.sh"
 GRES: Mapping[str, str] = {"gpu": "gpu", "ipu": "ipu", "csx": "cs"}  # names of generic resources at most sites
+DEADLINE_MARGIN_S = 300  # of Slurm's deadline beyond our own limits: Slurm counts in minutes
 # srun runs on the first node, whose address every task can reach. Its name need not resolve.
 ADDRESS = 'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; '
 MEETING = ADDRESS + 'exec "$@"'

@@ -15,7 +15,6 @@ from platforms.schedulers.slurm.error_messages import UNSURE
 from platforms.transports import Transport
 
 LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
-DEADLINE_MARGIN_S = 300  # of Slurm's deadline beyond our own limits: Slurm counts in minutes
 CLAIM_S = LIMIT_S + 30  # when a claim is this old, its owner's sbatch has ended
 TWICE_S = 15  # between two answers of Slurm that it does not know the job, before we believe it
 
