@@ -16,7 +16,7 @@ from platforms.printable import printable
 from reporting.commands import answering, compared
 from reporting.commands.compared import Report
 from reporting.commands.opened_site import open_site
-from reporting.commands.selection import selected
+from reporting.commands.selection import add_words, selected
 from reporting.compare.causes import GROUP, shown
 from reporting.compare.contrast import contrasts, side_by_side
 from reporting.compare.run_selection import RunSelection, on_nodes, parsed
@@ -36,12 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("before", metavar="BEFORE", help="the runs that are compared with, such as a label")
     parser.add_argument("after", metavar="AFTER", help="the runs whose change is asked for")
-    parser.add_argument(
-        "selection",
-        metavar="WORD",
-        nargs="*",
-        help="only tests whose ids have all these words in them (default: all tests of the history)",
-    )
+    add_words(parser)
     parser.add_argument(
         "--treated", metavar="LIST", help="nodes with the change, as n01..n20: their change beyond that of --control"
     )

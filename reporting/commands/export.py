@@ -12,11 +12,12 @@ from platforms import atomic_file, checkout
 from platforms.job import RefusedError
 from platforms.output import print_errors
 from reporting import bundle
-from reporting.commands import answering, reported
+from reporting.commands import answering
 from reporting.commands.chosen_runs import LATEST, chosen_runs
 from reporting.commands.opened_site import open_site
 from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
+from reporting.commands.selection import WORDS
 from reporting.report.data import ReportData
 from reporting.report.exports import dashboard_file, gitlab, openmetrics, prometheus
 
@@ -34,8 +35,8 @@ EXAMPLES = {
     "gitlab": "metrics.txt",
     "bundle": "runs.tar.gz",
 }
-WORDS = (
-    f"{reported.WORDS}; bundle: a run's id, latest (the default), a label, or conditions, as in "
+WORDS_OR_RUNS = (
+    f"{WORDS}; bundle: a run's id, latest (the default), a label, or conditions, as in "
     "platform=a100,date=2026-11-17; grafana: none"
 )
 LINES = 10_000  # that are written at a time
@@ -44,7 +45,7 @@ LINES = 10_000  # that are written at a time
 def add_options(parser: argparse.ArgumentParser) -> None:
     described = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser.add_argument("kind", metavar="KIND", choices=KINDS, help=described)
-    add_report(parser, WORDS)
+    add_report(parser, WORDS_OR_RUNS)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
     parser.add_argument(
         "--runs-dir",

@@ -7,18 +7,13 @@ import argparse
 from reporting.commands import answering
 from reporting.commands.judged import judged_tests, print_judged
 from reporting.commands.opened_site import open_site
-from reporting.commands.selection import selected
+from reporting.commands.selection import add_words, selected
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.gate.verdict import Kind
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "selection",
-        metavar="WORD",
-        nargs="*",
-        help="only tests whose ids have all these words in them (default: all tests of the history)",
-    )
+    add_words(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="show the rows that are ok or learning, too")
     parser.add_argument(
         "--require",

@@ -11,7 +11,7 @@ from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
 from reporting.commands.opened_site import open_site
-from reporting.commands.selection import of_each_test, selected
+from reporting.commands.selection import add_words, of_each_test, selected
 from reporting.commands.tonight import add_tonight, until_tonight
 from reporting.gate.estimates import Strictness
 from reporting.gate.judge import strictness_of
@@ -35,12 +35,7 @@ HEADINGS = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument(
-        "selection",
-        metavar="WORD",
-        nargs="*",
-        help="only tests whose ids have all these words in them; or ids of tests (default: all tests of the history)",
-    )
+    add_words(parser)
     add_tonight(parser)
 
 

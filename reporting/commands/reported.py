@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
-from reporting.commands.selection import selected
+from reporting.commands.selection import WORDS, add_words, selected
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.history.endings import endings_in
 from reporting.history.envelope import Envelope
@@ -27,12 +27,9 @@ class Reported:
     report: ReportData
 
 
-WORDS = "only tests whose ids have all these words in them, such as a platform and a benchmark"
-
-
 def add_report(parser: argparse.ArgumentParser, words: str = WORDS) -> None:
     """Declare the words that choose tests, with their help, and `--tonight`: what `report_of` reads."""
-    parser.add_argument("selection", metavar="WORD", nargs="*", help=words)
+    add_words(parser, words)
     add_tonight(parser)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import shlex
 from collections.abc import Collection, Iterable, Sequence
@@ -12,6 +13,12 @@ from reporting.history.envelope import Envelope
 from reporting.phrases import listed
 
 NAMED = 12  # tests or platforms that a message names at most
+WORDS = "only tests whose ids have all these words in them, or ids of tests (default: all tests of the history)"
+
+
+def add_words(parser: argparse.ArgumentParser, words: str = WORDS) -> None:
+    """Declare the words that `selected` reads."""
+    parser.add_argument("selection", metavar="WORD", nargs="*", help=words)
 
 
 def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, visits: bool = True) -> list[Envelope]:

@@ -15,7 +15,7 @@ from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
-from reporting.commands.selection import selected
+from reporting.commands.selection import add_words, selected
 from reporting.commands.tonight import add_tonight, now_of, typed_date, until_tonight
 from reporting.compare.scaling import scalings
 from reporting.gate.committed import commitments
@@ -35,12 +35,7 @@ PAPER = 100  # columns of a printed page
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "selection",
-        metavar="WORD",
-        nargs="*",
-        help="only tests whose ids have all these words in them, such as a platform and a benchmark",
-    )
+    add_words(parser)
     parser.add_argument("--all", action="store_true", help="all runs (default: the latest one of each test)")
     parser.add_argument(
         "--since", metavar="DATE", type=typed_date, help="all runs since the night of DATE, as 2026-11-17"

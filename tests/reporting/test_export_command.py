@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import parser as text_format
 
 from reporting.__main__ import main
-from reporting.report.exports import alerts_file
+from reporting.report.exports import dashboard_file
 from tests.reporting.table_history import record, record_nights
 from tests.reporting.test_exports import NAMES
 
@@ -103,5 +103,5 @@ def test_the_page_has_every_metric_and_every_alert() -> None:
     text = PAGE.read_text()
     named = {f"hpc_ml_bench_{name}" for name in re.findall(r"`([a-z_]+)`", text)}
     assert sorted(NAMES - named) == []
-    alerts = re.findall(r"alert: (\w+)", alerts_file().read_text())
+    alerts = re.findall(r"alert: (\w+)", dashboard_file().with_name("alerts.yml").read_text())
     assert [alert for alert in alerts if f"`{alert}`" not in text] == []

@@ -20,7 +20,7 @@ from prometheus_client.samples import Sample
 
 from platforms.job import Metric
 from reporting.report.data import Condition, ReportData
-from reporting.report.exports import alerts_file, dashboard_file, families, gitlab, openmetrics, prometheus
+from reporting.report.exports import dashboard_file, families, gitlab, openmetrics, prometheus
 from reporting.report.exports.exposition import Family, escaped, number, shortened
 from reporting.report.exports.times import made_s
 from tests.reporting.exported_reports import FAILED, LATENCY, NEVER, SLOWER, report
@@ -29,6 +29,7 @@ from tests.reporting.test_report_build import report_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {family.name for family in vars(families).values() if isinstance(family, Family)}
+ALERTS = dashboard_file().with_name("alerts.yml")
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (apt-get install prometheus)")
 
@@ -294,7 +295,7 @@ def test_no_data_source_is_fixed():
 
 
 def test_dashboard_and_alerts_know_only_our_names():
-    mentioned = re.findall(r"hpc_ml_bench_\w+", dashboard_file().read_text() + alerts_file().read_text())
+    mentioned = re.findall(r"hpc_ml_bench_\w+", dashboard_file().read_text() + ALERTS.read_text())
     assert set(mentioned) <= NAMES
 
 
@@ -327,7 +328,7 @@ def queries_of(dashboard: dict[str, Any]) -> list[str]:
 @needs_promtool
 @pytest.mark.parametrize(
     "words",
-    [["check", "rules", str(alerts_file())], ["test", "rules", str(Path(__file__).with_name("alerts_test.yml"))]],
+    [["check", "rules", str(ALERTS)], ["test", "rules", str(Path(__file__).with_name("alerts_test.yml"))]],
 )
 def test_the_alerts_fire_when_they_should(words: list[str]):
     done = subprocess.run([str(PROMTOOL), *words], capture_output=True, text=True)

@@ -5,11 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def alerts_file() -> Path:
-    """Rules for Prometheus that alert on what `prometheus` exports."""
-    return Path(__file__).with_name("alerts.yml")
-
-
 def dashboard_file() -> Path:
     """A dashboard for Grafana 10 and later that shows what `prometheus` and `openmetrics` export.
 
