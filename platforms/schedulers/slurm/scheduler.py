@@ -251,11 +251,7 @@ class SlurmScheduler(Scheduler):
         path = f"{self._jobs_folder}/{job.name}/log"
         if self._log_bytes.get(job.name) == offset:
             return b""
-        try:
-            content = file_transfer.get(self._transport, path, offset - len(known), len(known) + log_file.CHUNK)
-        except transports.MissingFile:
-            return b""
-        chunk = log_file.new_bytes(content, known, path)
+        chunk = staging.read_log(self._transport, path, offset, known)
         if len(chunk) < log_file.CHUNK:
             self._log_bytes[job.name] = offset + len(chunk)
         return chunk
