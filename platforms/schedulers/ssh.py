@@ -199,11 +199,7 @@ class SshScheduler(Scheduler):
         record = self._records.get(job.job_id)
         if record is not None and record["log_bytes"] in (None, offset):
             return b""
-        try:
-            content = file_transfer.get(self._transport, path, offset - len(known), len(known) + log_file.CHUNK)
-        except transports.MissingFile:
-            return b""
-        chunk = log_file.new_bytes(content, known, path)
+        chunk = staging.read_log(self._transport, path, offset, known)
         if record is not None and len(chunk) < log_file.CHUNK:
             self._records[job.job_id] = {**record, "log_bytes": offset + len(chunk)}
         return chunk

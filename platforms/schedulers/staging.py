@@ -1,4 +1,4 @@
-"""Checks and puts what a job on another machine needs before it starts: our code archive, and the data set."""
+"""Puts what a job on another machine needs before it starts, or says that it is missing; and reads its log there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import JobSpec, MachineError, State, Status
-from platforms.transports import Transport, file_transfer
+from platforms.schedulers import log_file
+from platforms.transports import MissingFile, Transport, file_transfer
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
+
+
+def read_log(transport: Transport, path: str, offset: int, known: bytes) -> bytes:
+    """Read the bytes of a job's log from `offset` on, at most log_file.CHUNK; none where there is no log yet.
+
+    Raises LogChanged where `known`, the bytes before, are no longer there; and as Transport.run does.
+    """
+    try:
+        content = file_transfer.get(transport, path, offset - len(known), len(known) + log_file.CHUNK)
+    except MissingFile:
+        return b""
+    return log_file.new_bytes(content, known, path)
 
 
 def put_archive(transport: Transport, archive: Path, path: str) -> None:

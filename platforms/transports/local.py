@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platforms.transports import CommandResult, process
@@ -18,12 +18,11 @@ class LocalTransport:
 
     where = "this machine"
 
-    def __init__(self, platform: Platform, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, platform: Platform) -> None:
         self._login_shell = platform.login_shell
-        self._clock = clock
 
     def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
-        framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
+        framed = FramedCommand(argv, timeout_s, time.monotonic, login_shell=self._login_shell)
         process.run_framed(framed, framed.argv, input)
         return framed.result(self.where)
 

@@ -15,18 +15,12 @@ import shlex
 import stat
 import subprocess
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
+from platforms.job import AwayError, BenchError, RefusedError
 from platforms.transports import CommandResult, process, ssh
 from platforms.transports.framing import FramedCommand
-
-if TYPE_CHECKING:
-    from platforms.config.schema import Platform
 
 FRESH_S = 5.0  # a connection that was alive less than this ago is not checked again
 OPEN_S = 60.0  # jumps included
@@ -45,32 +39,17 @@ _QUIET = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "RemoteCommand=no
 _THROUGH = (*_QUIET, "-o", "ControlMaster=no", "-o", NO_LOGIN)
 
 
-class OpensshTransport:
+class OpensshTransport(ssh.LoginTransport):
     """The Protocol `Transport` by ssh.
 
     Only this one works where a login takes a password or a one-time code.
     """
 
-    def __init__(
-        self,
-        platform: Platform,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._login = ssh.Login.of(platform)
-        self.where = self._login.host
-        self._login_shell = platform.login_shell
-        self._clock = clock
-        self._sleep = sleep
-        self._slots = threading.BoundedSemaphore(ssh.SESSIONS)
-        self._lock = threading.Lock()
-        self._settings: ssh.Settings | None = None
-        self._socket: str | None = None
-        self._own_socket: str | None = None
-        self._alive_s = 0.0
-        self._ended = False
-        self._refusal: tuple[float, LoginNeeded] | None = None
+    _settings: ssh.Settings | None = None
+    _socket: str | None = None
+    _own_socket: str | None = None
+    _alive_s = 0.0
+    _ended = False
 
     def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
         with self._slots:
@@ -87,9 +66,6 @@ class OpensshTransport:
                 self._sleep(wait_s)
         message = ssh.one_line(framed.noise)
         raise AwayError(f"{self.where}: gives no session, the command was not sent: {message}")
-
-    def typed(self, command: str) -> str:
-        return self._login.typed(command=command)
 
     def close(self) -> None:
         if not self._lock.acquire(timeout=CLOSE_S):
@@ -117,7 +93,10 @@ class OpensshTransport:
             if self._ended:
                 raise AwayError(f"{self.where}: this process is at its end")
             if self._socket is None or self._clock() - self._alive_s > FRESH_S:
-                self._socket = self._find() or self._open()
+                self._socket = self._find()
+                if self._socket is None:
+                    with self._asking_seldom():
+                        self._socket = self._open()
                 self._alive_s = self._clock()
             return self._socket
 
@@ -161,8 +140,6 @@ class OpensshTransport:
 
         Raises an error that says what to type.
         """
-        if self._refusal and self._clock() - self._refusal[0] < ssh.PERSON_S:
-            raise self._refusal[1]
         own = f"{self._default_socket()}-{secrets.token_hex(3)}"
         background = ("-M", "-N", "-f", "-o", f"ControlPersist={IDLE_S}", "-S", _escaped(own))
         opened, message = _run_ssh(self._login.argv(*_opening_options(), *background))
@@ -171,9 +148,8 @@ class OpensshTransport:
             _, plain_message = _run_ssh([*self._login.argv(*_opening_options(), "-S", "none"), "true"])
             message = plain_message or message
         if not opened:
-            raise self._login_error(message)
+            raise login_error(self._login, self._settings, message, _escaped(self._default_socket()))
         self._own_socket = own
-        self._refusal = None
         atexit.register(self._end)  # otherwise ssh keeps it in the background for IDLE_S
         return own
 
@@ -181,12 +157,6 @@ class OpensshTransport:
         """Return the socket of the user's connection where ssh's configuration has no ControlPath."""
         key = hashlib.sha256(f"{self._login.config}\n{self._login.host}".encode()).hexdigest()[:10]
         return str(_private_folder() / key)
-
-    def _login_error(self, message: str) -> BenchError:
-        error = login_error(self._login, self._settings, message, _escaped(self._default_socket()))
-        if isinstance(error, LoginNeeded):
-            self._refusal = (self._clock(), error)
-        return error
 
 
 def _opening_options() -> list[str]:

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from platforms.job import AwayError, LoginNeeded
+from platforms.job import AwayError
 from platforms.transports import CommandResult, ssh
 from platforms.transports.framing import FramedCommand
 
 if TYPE_CHECKING:
-    from platforms.config.schema import Platform
     from platforms.transports.paramiko_connection import Connection
 
 RETRIES_S = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # waits for a free session; the first is for a connection just lost
 
 
-class ParamikoTransport:
+class ParamikoTransport(ssh.LoginTransport):
     """The Protocol `Transport` by paramiko, which is loaded with the first command."""
 
-    def __init__(
-        self,
-        platform: Platform,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._login = ssh.Login.of(platform)
-        self.where = self._login.host
-        self._login_shell = platform.login_shell
-        self._clock = clock
-        self._sleep = sleep
-        self._slots = threading.BoundedSemaphore(ssh.SESSIONS)
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._refusal: tuple[float, LoginNeeded] | None = None
+    _connection: Connection | None = None
 
     def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
         from platforms.transports.paramiko_connection import NotSentError
@@ -52,9 +34,6 @@ class ParamikoTransport:
                     message = str(error)
                     self._sleep(wait_s)
         raise AwayError(f"{self.where}: gives no session, the command was not sent: {message}")
-
-    def typed(self, command: str) -> str:
-        return self._login.typed(command=command)
 
     def close(self) -> None:
         with self._lock:
@@ -75,11 +54,6 @@ class ParamikoTransport:
             if self._connection:
                 self._connection.close()
                 self._connection = None
-            if self._refusal and self._clock() - self._refusal[0] < ssh.PERSON_S:
-                raise self._refusal[1]
-            try:
+            with self._asking_seldom():
                 self._connection = paramiko_login.connect(self._login)
-            except LoginNeeded as error:
-                self._refusal = (self._clock(), error)
-                raise
             return self._connection

@@ -8,7 +8,10 @@ import getpass
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +59,40 @@ class Login:
         if command:
             words.append(command)
         return shlex.join(words)
+
+
+class LoginTransport:
+    """What both SSH transports know of their login node."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._login = Login.of(platform)
+        self.where = self._login.host
+        self._login_shell = platform.login_shell
+        self._clock = clock
+        self._sleep = sleep
+        self._slots = threading.BoundedSemaphore(SESSIONS)
+        self._lock = threading.Lock()
+        self._refusal: tuple[float, LoginNeeded] | None = None
+
+    def typed(self, command: str) -> str:
+        return self._login.typed(command=command)
+
+    @contextmanager
+    def _asking_seldom(self) -> Iterator[None]:
+        """Log in within this. After a LoginNeeded it raises that error again for PERSON_S, and logs in no more."""
+        if self._refusal and self._clock() - self._refusal[0] < PERSON_S:
+            raise self._refusal[1]
+        try:
+            yield
+        except LoginNeeded as error:
+            self._refusal = (self._clock(), error)
+            raise
 
 
 @dataclass(frozen=True)

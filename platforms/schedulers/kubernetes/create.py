@@ -6,7 +6,7 @@ import base64
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,7 @@ class CreatedJob:
 
 
 def create_job(
-    client: Client,
-    spec: JobSpec,
-    objects: Sequence[Object],
-    text: Path,
-    known_code: set[str],
-    wall: Callable[[], float] = time.time,
+    client: Client, spec: JobSpec, objects: Sequence[Object], text: Path, known_code: set[str]
 ) -> CreatedJob:
     """Create everything that the job needs, its root last: once the root exists, there is a job.
 
@@ -53,7 +48,7 @@ def create_job(
         NoRoom: a quota is used up, and there is no job.
         MachineError, RefusedError: the cluster refused it; the message is the cluster's.
     """
-    *beside, wanted_root = [_with_start_limit(obj, spec, wall) for obj in objects]
+    *beside, wanted_root = [_with_start_limit(obj, spec) for obj in objects]
     wanted = [*_secrets(spec, wanted_root), *beside, wanted_root]
     existing: list[Object] = []
     new: list[Object] = []  # those that are created here
@@ -153,13 +148,13 @@ def _resource(client: Client, obj: Object) -> Resource:
     return client.resource(obj["apiVersion"], obj["kind"])
 
 
-def _with_start_limit(wanted: Object, spec: JobSpec, wall: Callable[[], float]) -> dict[str, Any]:
+def _with_start_limit(wanted: Object, spec: JobSpec) -> dict[str, Any]:
     """Return a copy whose containers know after which time they must not begin any more."""
     limited = copy.deepcopy(dict(wanted))
     for _path, template in templates(limited):
         for container in template["spec"]["containers"]:
             env = [variable for variable in container.get("env") or () if variable.get("name") != NOT_AFTER]
-            container["env"] = [*env, {"name": NOT_AFTER, "value": str(int(wall() + spec.start_limit_s))}]
+            container["env"] = [*env, {"name": NOT_AFTER, "value": str(int(time.time() + spec.start_limit_s))}]
     return limited
 
 

@@ -66,15 +66,14 @@ def delete_job(client: Client, job: JobRecord) -> None:
 def wait_until_gone(
     client: Client,
     jobs: Sequence[JobRecord],
-    limit_s: float = GONE_LIMIT_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, list[str]]:
-    """Wait until the objects of deleted jobs are gone, at most for `limit_s`.
+    """Wait until the objects of deleted jobs are gone, at most for GONE_LIMIT_S.
 
     Returns those that are still there, by job id. One LIST a kind serves all jobs. Raises AwayError.
     """
-    deadline = clock() + limit_s
+    deadline = clock() + GONE_LIMIT_S
     pauses_s = itertools.chain(GONE_POLLS_S, itertools.repeat(GONE_POLLS_S[-1]))
     while True:
         remaining = _remaining(client, jobs, labels.selector({job.run for job in jobs}))

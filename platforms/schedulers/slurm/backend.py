@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
+from platforms import transports
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.schedulers import Backend, LiveJobs, Scheduler
 
@@ -31,28 +32,24 @@ class SlurmBackend(Backend):
         return SlurmScheduler(platform)
 
     def maintenance(self, platform: Platform, reservation: str | None = None) -> Maintenance | None:
-        from platforms import transports
         from platforms.schedulers.slurm import maintenance
 
         with closing(transports.connect(platform)) as transport:
             return maintenance.ask(transport, platform, reservation)
 
     def nodes(self, platform: Platform) -> Sequence[NodeState]:
-        from platforms import transports
         from platforms.schedulers.slurm import node_states, queries
 
         with closing(transports.connect(platform)) as transport:
             return node_states.nodes_of_platform(queries.ask_nodes(transport), platform)
 
     def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
-        from platforms import transports
         from platforms.schedulers.slurm import queries
 
         with closing(transports.connect(platform)) as transport:
             return queries.nodes_of_job(transport, job_id)
 
     def start_of_job(self, platform: Platform, job_id: str) -> float | None:
-        from platforms import transports
         from platforms.schedulers.slurm import queries
 
         with closing(transports.connect(platform)) as transport:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,17 +41,9 @@ class SlurmScheduler(Scheduler):
     ends_failed = True
     clean_deletes = False
 
-    def __init__(
-        self,
-        platform: Platform,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._transport = transports.connect(platform)
-        self._clock = clock
-        self._sleep = sleep
         self._jobs_folder = f"{platform.work_dir}/jobs"
         self.first_look_s = SOON_S if platform.poll_s <= CALM_S else platform.poll_s
         self.glance_s = GLANCE_S.get(platform.transport, FAR_GLANCE_S)
@@ -222,7 +214,7 @@ class SlurmScheduler(Scheduler):
             condition = f"pending {queue_row.reason}"
         else:
             condition = "ended"
-        now = self._clock()
+        now = time.monotonic()
         known_condition, since = self._conditions.get(job.job_id, ("", now))
         if condition != known_condition:
             since = now
@@ -259,11 +251,7 @@ class SlurmScheduler(Scheduler):
         path = f"{self._jobs_folder}/{job.name}/log"
         if self._log_bytes.get(job.name) == offset:
             return b""
-        try:
-            content = file_transfer.get(self._transport, path, offset - len(known), len(known) + log_file.CHUNK)
-        except transports.MissingFile:
-            return b""
-        chunk = log_file.new_bytes(content, known, path)
+        chunk = staging.read_log(self._transport, path, offset, known)
         if len(chunk) < log_file.CHUNK:
             self._log_bytes[job.name] = offset + len(chunk)
         return chunk
@@ -277,11 +265,11 @@ class SlurmScheduler(Scheduler):
         not repeated for jobs that Slurm refuses to cancel (access denied).
         """
         left = {job.job_id: job for job in jobs}
-        deadline = self._clock() + CANCEL_LIMIT_S
+        deadline = time.monotonic() + CANCEL_LIMIT_S
         last_poll = ""
         order = queries.CancelResult(away="not asked yet")
         try:
-            while left.keys() - order.refused.keys() and self._clock() < deadline:
+            while left.keys() - order.refused.keys() and time.monotonic() < deadline:
                 if order.away or order.no_jobs:
                     order = queries.cancel(self._transport, list(left.values()))
                 if not order.away:
@@ -290,7 +278,7 @@ class SlurmScheduler(Scheduler):
                     order = replace(order, away=poll.away)  # a controller that is away may forget the order
                     last_poll = poll.away or self._remove_gone(left, poll)
                 if left:
-                    self._sleep(CANCEL_POLL_S)
+                    time.sleep(CANCEL_POLL_S)
             last_poll = order.away or last_poll
         except AwayError as error:
             last_poll = str(error)

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,16 +105,15 @@ class LogFiles:
     files cannot be written. What was to be written is kept then, and written the next time.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._clock = clock
         self.lock = threading.RLock()
         self.containers: dict[str, LogProgress] = {}  # by ContainerStart.key
         self._sizes: dict[str, int] = {}  # bytes by file, without the buffers
         self._open_line = False  # the last line of the merged log has no newline yet
         self._buffers: dict[str, list[bytes]] = {}
         self._buffered = 0
-        self._flushed_s = clock()
+        self._flushed_s = time.monotonic()
         self._saved_s = self._flushed_s
         self._save_cost_s = 0.0
         self.trouble = ""  # why the files could not be written, if the last attempt failed
@@ -163,7 +162,7 @@ class LogFiles:
 
     @property
     def due(self) -> bool:
-        return self._buffered >= FLUSH_BYTES or self._clock() - self._flushed_s >= FLUSH_S
+        return self._buffered >= FLUSH_BYTES or time.monotonic() - self._flushed_s >= FLUSH_S
 
     def flush(self, *, save: bool = False) -> None:
         """Write the buffers to the files, and the state when it is due or `save` is set."""
@@ -172,7 +171,7 @@ class LogFiles:
                 self._write(name, b"".join(chunks))
                 del self._buffers[name]
             self._buffered = 0
-            self._flushed_s = self._clock()
+            self._flushed_s = time.monotonic()
             pause_s = max(STATE_S, STATE_SHARE * self._save_cost_s)
             if self._changed and (save or self._flushed_s - self._saved_s >= pause_s):
                 self._save()
@@ -191,7 +190,7 @@ class LogFiles:
         self._sizes[name] = size + len(data)
 
     def _save(self) -> None:
-        began_s = self._clock()
+        began_s = time.monotonic()
         state = {
             "schema": 1,
             "sizes": self._sizes,
@@ -200,7 +199,7 @@ class LogFiles:
         }
         path = self._folder / STATE
         atomic_file.write_text(path, json.dumps(state, separators=(",", ":")))
-        self._saved_s = self._clock()
+        self._saved_s = time.monotonic()
         self._changed = False
         self._save_cost_s = self._saved_s - began_s
 

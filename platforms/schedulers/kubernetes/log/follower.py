@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -83,20 +83,13 @@ class Follower:
     """Follows one container. Its thread ends when nothing more can be read, or after signals.stop()."""
 
     def __init__(
-        self,
-        source: LogSource,
-        files: LogFiles,
-        start: ContainerStart,
-        *,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        clock: Callable[[], float] = time.monotonic,
+        self, source: LogSource, files: LogFiles, start: ContainerStart, *, timeouts: Timeouts = DEFAULT_TIMEOUTS
     ) -> None:
         self._source = source
         self._files = files
         self._timeouts = timeouts
-        self._clock = clock
         self.progress = files.progress(start)
-        self.signals = FollowerSignals(start, clock)
+        self.signals = FollowerSignals(start)
         self.trouble = ""  # why nothing comes at present
         self._forget_streams()
         self.thread = threading.Thread(target=self._run, name=f"log of {start.name}", daemon=True)
@@ -230,7 +223,7 @@ class Follower:
     def _ended_unseen(self) -> bool:
         """Say whether the pod went without having been seen to end. A look at the pod from now on must confirm it."""
         sure_s = self._timeouts.sure_s
-        return self.signals.confirm(lambda start: not start.ended, self._clock() + sure_s, 3 * sure_s)
+        return self.signals.confirm(lambda start: not start.ended, time.monotonic() + sure_s, 3 * sure_s)
 
     def _note_loss(self, why: str) -> None:
         sentence = f"{self.progress.name}: {why}"
@@ -272,7 +265,7 @@ class Follower:
         patient = self._misses < TRIES
         search = overlap.search(since, patient=patient)
         splitter = LineSplitter()
-        opened_s = self._clock()
+        opened_s = time.monotonic()
         is_this_start = False
         new = 0
         broken = ""
@@ -309,7 +302,7 @@ class Follower:
             known=search.over or not patient,
             strange=strange,
             broken=broken,
-            lived_s=self._clock() - opened_s,
+            lived_s=time.monotonic() - opened_s,
         )
 
     def _since_second(self, start: ContainerStart, *, follow: bool) -> int | None:

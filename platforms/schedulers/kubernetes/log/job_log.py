@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,19 +26,11 @@ class JobLog:
     lines of one container, all its starts in a row. A later JobLog of the same folder goes on where the files end.
     """
 
-    def __init__(
-        self,
-        source: LogSource,
-        folder: Path,
-        *,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, source: LogSource, folder: Path, *, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         """Raises RefusedError when the folder cannot be written."""
         self._source = source
         self._timeouts = timeouts
-        self._clock = clock
-        self._files = LogFiles(folder, clock)
+        self._files = LogFiles(folder)
         self._followers: dict[str, Follower] = {}
         self._starts: dict[str, ContainerStart] = {}
         self._closed = False
@@ -73,7 +65,7 @@ class JobLog:
         progress = self._files.progress(start)
         if progress.complete and progress.run == start.run:
             return
-        follower = Follower(self._source, self._files, start, timeouts=self._timeouts, clock=self._clock)
+        follower = Follower(self._source, self._files, start, timeouts=self._timeouts)
         try:
             follower.thread.start()
         except RuntimeError:  # this process may have no more threads; the next call of follow() tries again
@@ -144,7 +136,7 @@ class JobLog:
         self._closed = True
         for follower in self._followers.values():
             follower.signals.stop()
-        deadline_s = self._clock() + CLOSE_S
+        deadline_s = time.monotonic() + CLOSE_S
         for follower in self._followers.values():
-            follower.thread.join(max(0.0, deadline_s - self._clock()))
+            follower.thread.join(max(0.0, deadline_s - time.monotonic()))
         self._files.flush(save=True)

@@ -12,10 +12,9 @@ from platforms.schedulers.kubernetes.log.starts import ContainerStart
 class FollowerSignals:
     """Signals to one follower, which has at most one stream open. Thread-safe."""
 
-    def __init__(self, start: ContainerStart, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, start: ContainerStart) -> None:
         self._changed = threading.Condition()
-        self._updated_s = clock()  # when the pod was last looked at
+        self._updated_s = time.monotonic()  # when the pod was last looked at
         self._stream: object = None
         self.start = start
         self.stopped = False
@@ -26,7 +25,7 @@ class FollowerSignals:
     def update(self, start: ContainerStart) -> bool:
         """Pass on how the container is now. Returns False when the follower has finished, so that it came too late."""
         with self._changed:
-            self._updated_s = self._clock()
+            self._updated_s = time.monotonic()
             self.start = start
             self._changed.notify_all()
             return not self.finished
