@@ -16,8 +16,8 @@ from models.gpt_definition import GptSize, sizes
 from platforms.results import field, one_number, plain_text
 
 # Ends the job where the ranks are on fewer nodes than the layout has, as those of an mpirun that knows its own node
-# alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank: what
-# the probe itself printed, without a launcher's prefix, and no banner.
+# alone: their numbers would be taken for those of several nodes. `$hosts` has a line for each rank: what the probe
+# itself printed, without a launcher's prefix, and no banner.
 ON_NODES = """
 hosts=$($run sh -c 'echo "a rank is on <$(hostname)>"')
 hosts=$(echo "$hosts" | grep -o 'a rank is on <[^<> ]*>' || :)

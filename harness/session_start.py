@@ -23,7 +23,7 @@ from platforms.rundir import job_folder, job_json, session_history, session_live
 from platforms.rundir.session_history import Attempt, SessionRecord
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
-from platforms.schedulers.past_jobs import refuse_moved
+from platforms.schedulers.past_jobs import Place, refuse_moved
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -181,11 +181,14 @@ def _refuse_moved(
     run_folder: Path, records: Sequence[SessionRecord], jobs: Mapping[str, JobSpec], platforms: Mapping[str, Platform]
 ) -> None:
     """Raise RefusedError where a job that may exist, and has no result yet, does not lie where its platform says."""
+    places: dict[str, dict[str, Place]] = {}  # by platform, then by name
     for record in records:
         for key, state in record.states.items():
             may_exist = state.get("job_id") or record.attempts[key].asked_s is not None
             if state["test"] in jobs and may_exist and not _has_ended(run_folder, record, key):
-                refuse_moved(platforms[state["platform"]], state["name"], state.get("place", {}))
+                places.setdefault(state["platform"], {})[state["name"]] = state.get("place", {})
+    for platform, of_jobs in places.items():
+        refuse_moved(platforms[platform], of_jobs)
 
 
 def _take_over(records: Sequence[SessionRecord], journal: Journal, run_id: str, taken: list[SessionRecord]) -> None:

@@ -20,8 +20,11 @@ SHIPPED = ROOT / "platforms"
 
 def absolute(path: Path) -> Path:
     """The absolute path without `..`. What follows the last one stays: machines may know only a link."""
-    above, dots, below = f"{path.absolute()}/".rpartition("/../")
-    return Path(os.path.realpath(above + dots), below)  # without dots `below` is the absolute path
+    parts = path.absolute().parts
+    if ".." not in parts:
+        return path.absolute()
+    below_dots = len(parts) - parts[::-1].index("..")
+    return Path(os.path.realpath(Path(*parts[:below_dots])), *parts[below_dots:])
 
 
 def is_same(one: Path, other: Path) -> bool:

@@ -174,6 +174,8 @@ def _by_deflate(file: Any, most: int) -> ReadInto:
     end = ctypes.c_size_t()  # of the stream
     size = ctypes.c_size_t()  # of its content
     decompressor = library.libdeflate_alloc_decompressor()
+    if not decompressor:
+        raise MemoryError("libdeflate has no memory")
     failed = library.libdeflate_gzip_decompress_ex(
         decompressor, data, len(data), content.ctypes.data, most, ctypes.byref(end), ctypes.byref(size)
     )

@@ -155,9 +155,7 @@ class SchedulerPool:
 
         Raises BenchError, also where the platform's file says otherwise than when they began where they lie.
         """
-        for job in jobs:
-            if job.ended is None:
-                refuse_moved(self.platform(name), job.name, job.place)
+        refuse_moved(self.platform(name), {job.name: job.place for job in jobs if job.ended is None})
         if name not in self._connected:
             self._connected[name] = schedulers.connect(self.platform(name), only_looks=self._only_looks)
         return self._connected[name]

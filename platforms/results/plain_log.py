@@ -22,7 +22,7 @@ _LABELS = tuple(map(re.compile, (r" *(\d{1,6}):(?= |$)", r"\[(\d{1,6})\](?= |$)"
 _OF_SLURM = re.compile(
     r"(?<!^)(?=(?:srun|slurmstepd): (?:error|warning|fatal|info|job|step|force|terminating)\b)", re.I | re.M
 )
-_DECODER = json.JSONDecoder()
+_DECODE = json.JSONDecoder().raw_decode
 
 
 def plain_text(log: str | Path) -> str:
@@ -57,7 +57,7 @@ def _without_wire(rows: Iterable[str]) -> tuple[list[str], list[str]]:
     befores = []
     for row in rows:
         begin = 0
-        for start, end, _ in wire_lines(row, _DECODER):
+        for start, end, _ in wire_lines(row, _DECODE):
             before = row[begin:start]
             befores.append(before.rstrip())
             if before.strip() and not any(label.fullmatch(befores[-1]) for label in _LABELS):

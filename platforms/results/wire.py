@@ -11,7 +11,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from platforms.results.writers import MAY_BE_TAGGED, Writers
 
@@ -140,8 +140,7 @@ class WireReader:
     def _read_wire_lines(self, text: str) -> str:
         """Read every wire line in a line of the log. Returns what follows the last one; all of it if there is none."""
         begin = 0
-        self._not_finite = 0
-        for start, end, line in wire_lines(text, self._decoder):
+        for start, end, line in wire_lines(text, self._decode):
             before = text[begin:start].rstrip()
             if before and not before.endswith(_ENDS_OF_PREFIX):  # the line of a program that has left it open
                 self._tail.append(before[-_KEPT:])
@@ -149,7 +148,6 @@ class WireReader:
                 self._count["torn"] += 1
             else:
                 self._read_wire_line(line, hash(text[start:end]))
-            self._not_finite = 0
             begin = end
         return text[begin:]
 
@@ -178,6 +176,10 @@ class WireReader:
             self._count["not finite"] += 1
         return Event(key, line.get("value"), rank, seq)
 
+    def _decode(self, text: str) -> tuple[Any, int]:
+        self._not_finite = 0
+        return self._decoder.raw_decode(text)
+
     def _finite(self, text: str) -> float | None:
         """A number in JSON; None for NaN, Infinity and 1e999."""
         value = float(text)
@@ -198,14 +200,20 @@ class WireReader:
         return True
 
 
-def wire_lines(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, Mapping[str, object] | None]]:
-    """Find the suite's lines in a line of the log: where each begins and ends, and what it says; None: it is torn."""
+def wire_lines(
+    text: str, decode: Callable[[str], tuple[Any, int]]
+) -> Iterator[tuple[int, int, Mapping[str, object] | None]]:
+    """Find the suite's lines in a line of the log: where each begins and ends, and what it says; None: it is torn.
+
+    Args:
+        decode: `raw_decode` of a JSON decoder.
+    """
     at = text.find(_BEGIN)
     while at >= 0:
         start = at + len(MARKER)
         following = text.find(_BEGIN, start)
         try:
-            line, length = decoder.raw_decode(text[start : start + _LONGEST])
+            line, length = decode(text[start : start + _LONGEST])
         except (ValueError, RecursionError):
             yield at, len(text) if following < 0 else following, None
         else:

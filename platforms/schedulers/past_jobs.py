@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -28,35 +28,43 @@ def place(platform: Platform, job_id: str | None) -> Place:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def refuse_moved(platform: Platform, name: str, then: Place) -> None:
-    """Refuse to look for a job elsewhere than where it began, since one that is not found there counts as ended.
+def refuse_moved(platform: Platform, places: Mapping[str, Place]) -> None:
+    """Refuse to look for jobs elsewhere than where they began, since one that is not found there counts as ended.
 
-    Through another login node, or by another name of the same folder, its folder is found.
+    Through another login node, or by another name of the same folder, their folders are found: asked once for all.
+
+    Args:
+        places: of jobs of this platform, by their names.
 
     Raises:
-        RefusedError: with each key that has another value now, and the one to put back.
+        RefusedError: for the first such job, with each key that has another value now, and the one to put back.
     """
     now = place(platform, None)
-    changed = [key for key in then if then[key] != now.get(key)]
-    if not changed or (then.get("scheduler") == platform.scheduler and _is_found(platform, name)):
-        return
-    lines = yaml_lines.read(platform.source).lines
-    said = [
-        f"{platform.source}:{lines.at(tuple(key.split('.')))}: {key}: is {now.get(key) or 'not written'} now, and was "
-        f"{then[key] or 'not written'}"
-        for key in changed
-    ]
-    raise RefusedError(
-        f"{'; '.join(said)}: job {name} began so, and its log and result lie there: put that back, there or where "
-        "site.yaml has its value, until they are read (a new run takes what the file says now)"
-    )
+    changed = {name: [key for key in then if then[key] != now.get(key)] for name, then in places.items()}
+    found = _found(platform, [name for name in changed if changed[name]])
+    for name, keys in changed.items():
+        then = places[name]
+        if not keys or (name in found and then.get("scheduler") == platform.scheduler):
+            continue
+        lines = yaml_lines.read(platform.source).lines
+        said = [
+            f"{platform.source}:{lines.at(tuple(key.split('.')))}: {key}: is {now.get(key) or 'not written'} now, and "
+            f"was {then[key] or 'not written'}"
+            for key in keys
+        ]
+        raise RefusedError(
+            f"{'; '.join(said)}: job {name} began so, and its log and result lie there: put that back, there or where "
+            "site.yaml has its value, until they are read (a new run takes what the file says now)"
+        )
 
 
-def _is_found(platform: Platform, name: str) -> bool:
-    if platform.work_dir is None:
-        return False
+def _found(platform: Platform, names: Iterable[str]) -> set[str]:
+    """Those of some jobs whose folders are where the platform's file says now."""
+    paths = {f"{platform.work_dir}/jobs/{name}": name for name in names}
+    if not paths or platform.work_dir is None:
+        return set()
     try:
         with closing(transports.connect(platform)) as transport:
-            return bool(file_transfer.existing(transport, [f"{platform.work_dir}/jobs/{name}"]))
+            return {paths[path] for path in file_transfer.existing(transport, list(paths))}
     except BenchError:  # who does not answer has found nothing
-        return False
+        return set()

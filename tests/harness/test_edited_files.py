@@ -176,7 +176,7 @@ def load(folder: Path, text: str) -> Platform:
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is found on any machine."""
-    monkeypatch.setattr(past_jobs, "_is_found", lambda *_: False)
+    monkeypatch.setattr(past_jobs, "_found", lambda *_: set())
 
 
 @pytest.mark.usefixtures("away")
@@ -188,22 +188,38 @@ def test_only_where_jobs_of_the_past_lie_must_stay_in_a_file(
     place = json.loads(json.dumps(past_jobs.place(before, None)))  # as a journal has it
     after = load(tmp_path, written(key, now))
     if what != REFUSED:
-        past_jobs.refuse_moved(after, "job", place)
+        past_jobs.refuse_moved(after, {"job": place})
         return
     with pytest.raises(RefusedError) as refused:
-        past_jobs.refuse_moved(after, "job", place)
+        past_jobs.refuse_moved(after, {"job": place})
     said = str(refused.value)
     line = (tmp_path / "mine.yaml").read_text().count("\n")
     assert said.startswith(f"{tmp_path / 'mine.yaml'}:{line}: {key}: is ")
     assert f"was {then}" in said.replace("'", "")
     assert f"is {now} now" in said.replace("'", "")
-    past_jobs.refuse_moved(load(tmp_path, written(key, then)), "job", place)
+    past_jobs.refuse_moved(load(tmp_path, written(key, then)), {"job": place})
 
 
 def test_an_id_at_kubernetes_and_an_older_record_say_enough(tmp_path: Path) -> None:
     then, now = (load(tmp_path, written("kubernetes.namespace", name)) for name in "ab")
-    past_jobs.refuse_moved(now, "job", past_jobs.place(then, "kind:a/job.batch/job"))
-    past_jobs.refuse_moved(now, "older", {})
+    past_jobs.refuse_moved(now, {"job": past_jobs.place(then, "kind:a/job.batch/job")})
+    past_jobs.refuse_moved(now, {"older": {}})
+
+
+def test_of_all_jobs_the_machine_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\nwork_dir: {}\n"
+    then, now = tmp_path / "then", tmp_path / "now"
+    (then / "jobs/a").mkdir(parents=True)
+    (then / "jobs/b").mkdir()
+    place = past_jobs.place(load(tmp_path, text.format(then)), "7")
+    asked = []
+    connect = past_jobs.transports.connect
+    monkeypatch.setattr(past_jobs.transports, "connect", lambda platform: asked.append(platform) or connect(platform))
+    now.symlink_to(then)  # another name of the same folder
+    past_jobs.refuse_moved(load(tmp_path, text.format(now)), {"a": place, "b": place})
+    assert len(asked) == 1
+    with pytest.raises(RefusedError, match="job c began so"):
+        past_jobs.refuse_moved(load(tmp_path, text.format(now)), {"a": place, "c": place})
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------

@@ -221,3 +221,6 @@ def test_prune_finds_a_job_that_has_lost_its_labels(kube: Kube, tmp_path: Path, 
     (found,) = (each for each in place.find() if each.name == name)
     assert (found.owner, found.stays, place.remove([found])) == (job.spec.name, "", [])
     assert kube.store.list("jobs", "default")[0] == []
+    read = [one for one in kube.requests if one.path.endswith("/secrets") and one.method == "GET"]
+    assert read
+    assert all("labelSelector" in one.query for one in read), "other people's are read, too"

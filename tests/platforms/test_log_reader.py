@@ -812,3 +812,10 @@ def test_windows_with_a_wide_spread_are_a_warning() -> None:
     lines = change(good(), "hpcml_window", 2, wall_s=1.5 * WINDOW["wall_s"])
     (text,) = [text for text in parse(log(lines), SPEC).warnings if text.startswith("unsteady")]
     assert text.startswith("unsteady: its windows spread by 25%")  # 1, 1, 1.5: deviation 0.289 of mean 1.167
+
+
+def test_a_number_of_another_programs_line_is_not_ours() -> None:
+    """Both write MLPerf's lines, and the other one has left its row open."""
+    other = ':::MLLOG {"namespace": "", "key": "loss", "value": NaN, "metadata": {}}'
+    ours = ':::MLLOG {"namespace": "hpcml", "key": "hpcml_progress", "value": {}, "metadata": {"rank": 0, "seq": 0}}\n'
+    assert not [text for text in parse(other + ours).problems if "NaN" in text]

@@ -101,7 +101,8 @@ def _existing(client: Client, resource: Resource, wanted: Object, refused: ApiEr
     job_label = json.dumps({labels.JOB: wanted["metadata"].get("labels", {}).get(labels.JOB)})[1:-1]
     its_text = json.dumps(there)
     same_code = "binaryData" in wanted and there.get("binaryData") == wanted["binaryData"]
-    if job_label in its_text or NOT_AFTER in its_text or same_code:
+    lost_its_labels = NOT_AFTER in its_text and json.dumps(labels.JOB) not in its_text
+    if job_label in its_text or lost_its_labels or same_code:
         return there
     message = f"{refused.message}, and it is not ours" if exists else refused.message
     raise ApiError(refused.status, message) from None

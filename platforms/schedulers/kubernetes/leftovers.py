@@ -63,7 +63,8 @@ class NamespaceLeftovers:
         now = datetime.datetime.now(datetime.UTC)
         leftovers = []
         self._found = {}
-        for resource, obj in (*jobs_and_pods, *self._list(SERVICES), *self._list(SECRETS)):
+        selector = f"{labels.PLATFORM}={self._platform}"  # other people's secrets are not read
+        for resource, obj in (*jobs_and_pods, *self._list(SERVICES, selector), *self._list(SECRETS, selector)):
             metadata = obj["metadata"]
             if metadata.get("ownerReferences") or not self._is_ours(obj):
                 continue
@@ -115,10 +116,13 @@ class NamespaceLeftovers:
                 by_kind.setdefault((resource.group, resource.kind), resource)
         return sorted(by_kind.values(), key=lambda resource: resource.kubectl)
 
-    def _list(self, resource: Resource) -> list[Found]:
-        """All objects of a kind. One that may not be listed is noted, unless we may not make any either."""
+    def _list(self, resource: Resource, selector: str = "") -> list[Found]:
+        """All objects of a kind, or those with some labels.
+
+        A kind that may not be listed is noted, unless we may not make such objects either.
+        """
         try:
-            objects, _version = self._client.list(resource)
+            objects, _version = self._client.list(resource, labels=selector)
         except ApiError as error:
             if resource in (PODS, JOBS):
                 raise RefusedError(f"{self._client.where}: {error.message}") from None
