@@ -8,12 +8,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, State, Status, Submitted
+from platforms.schedulers.kubernetes import create
+from platforms.schedulers.kubernetes.api.client import ApiError
+from platforms.schedulers.kubernetes.api.resources import PODS
 from platforms.schedulers.kubernetes.leftovers import NamespaceLeftovers
 from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
@@ -224,3 +228,12 @@ def test_prune_finds_a_job_that_has_lost_its_labels(kube: Kube, tmp_path: Path, 
     read = [one for one in kube.requests if one.path.endswith("/secrets") and one.method == "GET"]
     assert read
     assert all("labelSelector" in one.query for one in read), "other people's are read, too"
+
+
+def test_an_object_of_another_job_with_a_name_that_the_manifest_fixes_is_not_ours() -> None:
+    env = [{"name": create.NOT_AFTER, "value": "1"}]
+    there = {"metadata": {"name": "cache", "labels": {labels.JOB: "other"}}, "spec": {"containers": [{"env": env}]}}
+    client: Any = SimpleNamespace(where="here", get=lambda resource, name: there)
+    wanted = {"metadata": {"name": "cache", "labels": {labels.JOB: "mine"}}}
+    with pytest.raises(ApiError, match="it is not ours"):
+        create._existing(client, PODS, wanted, ApiError(409, "it exists"))
