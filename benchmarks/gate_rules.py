@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from reporting.gate.judge import COARSE_RUNS
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Indexes = NDArray[np.int_]
 
 OUTLIER_SHARE = 0.03
 OUTLIER_LOSSES = (0.04, 0.12)
@@ -100,6 +102,7 @@ class Noises(NamedTuple):
     autocorrelation: Floats
     weeks: Floats
     tail: Floats
+    level: Floats
 
     def step_limit(self) -> Floats:
         """How far one run may be below the pin."""
@@ -108,10 +111,14 @@ class Noises(NamedTuple):
 
     def drift_limit(self, strictness: Strictness) -> Floats:
         """How far the last seven nights together may be below the pin."""
-        of_nights = np.maximum(self.error_of_median(WINDOW_NIGHTS), self.weeks)
-        error = np.hypot(of_nights, self.error_of_median(PIN_RUNS))
+        error = np.hypot(self.window_error(), self.error_of_median(PIN_RUNS))
         limit: Floats = np.maximum(strictness.errors * error, estimates.LEAST_DRIFT)
         return limit
+
+    def window_error(self) -> Floats:
+        """The standard error of the median of seven nights."""
+        error: Floats = np.maximum(self.error_of_median(WINDOW_NIGHTS), self.weeks)
+        return error
 
     def error_of_median(self, runs: int) -> Floats:
         """The standard error of the median of so many runs."""
@@ -119,29 +126,95 @@ class Noises(NamedTuple):
         return error
 
 
+class Ends:
+    """When lasting losses end, for many series at a time, as `course.Loss` of one. Other rules replace it.
+
+    The attributes are arrays with a number for each series: of its last loss, as in `course.Loss`.
+    """
+
+    def prepare(self, gate: Gate) -> None:
+        """A gate begins."""
+        count = len(gate.level)
+        self.gate = gate
+        self.before, self.size = np.zeros(count), np.ones(count)
+        self.nights = np.full(count, estimates.MOST_NIGHTS)
+        self.sized_from, self.red_nights, self.remembered = (np.zeros(count, dtype=int) for _ in range(3))
+
+    def begun(self, rows: Indexes) -> None:
+        """These series have a loss since the present night."""
+        self.before[rows] = self.gate.noise.level[rows]
+        self.sized_from[rows] = self.gate.first[rows]
+        self.red_nights[rows] = 1
+        for row in rows:
+            self._size(row)
+
+    def ended(self, rows: Indexes) -> Flags:
+        """Which of these series, which have a lasting loss, have it no more since the present night."""
+        left, ends = self._left(rows)
+        self.red_nights[rows] += 1
+        smaller = (left < estimates.LEFT_AT_END) & ~ends
+        for row in rows[smaller]:
+            self.sized_from[row] = self.gate.nights - self.nights[row]
+        for row in rows[smaller | (left > 0.5)]:
+            self._size(row)
+        over = rows[ends]
+        self.remembered[over] = self.gate.nights + np.minimum(self.red_nights[over], WINDOW_NIGHTS)
+        return ends
+
+    def come_back(self, rows: Indexes) -> Flags:
+        """Which of these series, which have no lasting loss, have the last one again."""
+        again = self.gate.nights <= self.remembered[rows]
+        again[again] = ~self._left(rows[again])[1]
+        return again
+
+    def _left(self, rows: Indexes) -> tuple[Floats, Flags]:
+        """How much of its loss each series has in the nights that tell, and whether that is its end."""
+        changes = self.gate.changes[rows, -estimates.MOST_NIGHTS :]
+        left = np.clip((self.before[rows, None] - changes) / self.size[rows, None], -1, 1)
+        nights = self.nights[rows]
+        share = np.cumsum(left[:, ::-1], axis=1)[np.arange(len(rows)), nights - 1] / nights
+        return share, (share < estimates.LEFT_AT_END) & (share * self.size[rows] <= self.gate.limit[rows])
+
+    def _size(self, row: int) -> None:
+        gate = self.gate
+        changes = gate.changes[row, self.sized_from[row] :]
+        below = max(self.before[row] - np.median(changes), 0.0)
+        self.size[row] = estimates.size_of_loss(below, len(changes), gate.limit[row])
+        self.nights[row] = estimates.nights_that_tell(gate.window_error[row], self.size[row])
+
+
 class Gate:
     """The gate for many series at a time, night by night.
 
     Attributes:
         level: the pins.
+        changes: of all nights from the pins.
         lasting: which series have a lasting loss now.
+        first, limit, noise, window_error: of each series' last lasting loss, as in `course.Loss`.
     """
 
-    def __init__(self, pin: Floats, strictness: Strictness | None = None) -> None:
+    def __init__(self, pin: Floats, strictness: Strictness | None = None, ends: Ends | None = None) -> None:
         """`pin`: the first 20 nights, an array of series x nights."""
         self._strictness = strictness or Strictness()
         self.level = np.median(pin, axis=1)
         count = len(pin)
-        self._changes = pin / self.level[:, None] - 1
+        self.changes = pin / self.level[:, None] - 1
         self._away = np.zeros(pin.shape, dtype=bool)  # shows no noise of the pin's level
         self._cleared = np.zeros(pin.shape, dtype=bool)  # a repeat has said that it was chance
         self.lasting = np.zeros(count, dtype=bool)
-        self._first = np.zeros(count, dtype=int)  # the night with which the lasting loss began
+        self.first = np.zeros(count, dtype=int)
+        self.limit, self.window_error = np.zeros(count), np.zeros(count)
+        self.noise = Noises(*(np.zeros(count) for _ in Noises._fields))
         self._level_from = np.zeros(count, dtype=int)
-        self._limit = np.zeros(count)  # of the lasting loss
-        self._noise = Noises(*(np.zeros(count) for _ in Noises._fields))  # of the runs before it
         self._far = np.zeros(count, dtype=bool)  # the last night was beyond the limit of one run, and was not cleared
         self._red_step = np.zeros(count, dtype=bool)
+        self._ends = ends or Ends()
+        self._ends.prepare(self)
+
+    @property
+    def nights(self) -> int:
+        """How many there are."""
+        return self.changes.shape[1]
 
     def judge(self, value: Floats, repeat: Floats | None = None) -> tuple[Flags, Flags]:
         """The next night.
@@ -154,51 +227,65 @@ class Gate:
             Which series are red, and which have a value that is a step.
         """
         change = value / self.level - 1
-        self._changes = np.column_stack([self._changes, change])
-        night = self._changes.shape[1] - 1
-        first = max(night + 1 - WINDOW_NIGHTS, 0)
-        known = ~self._away & (np.arange(night) < np.maximum(self._level_from, PIN_RUNS)[:, None])
-        fresh = noises(self._changes[:, :night], known, self._strictness)
-        noise = _chosen(self.lasting, self._noise, fresh)
-        window = np.median(self._changes[:, first:], axis=1)
-        judged = night + 1 >= PIN_RUNS + DRIFT_NIGHTS
-        limit = noise.drift_limit(self._strictness)
-        ends = self.lasting & (window >= -estimates.RETURN * self._limit)
-        begins = ~self.lasting & judged & (window < -limit)
-        improved = ~self.lasting & judged & (window > limit)
-        at_level = ~self.lasting & ~begins & ((np.abs(window) <= estimates.RETURN * limit) | (not judged))
-        self.lasting = (self.lasting & ~ends) | begins
-        fresh_limit = _chosen(ends, fresh, noise).step_limit()
-        step = change < -np.where(self._red_step, estimates.RETURN, 1.0) * fresh_limit
+        self.changes = np.column_stack([self.changes, change])
+        first = max(self.nights - WINDOW_NIGHTS, 0)
+        window = np.median(self.changes[:, first:], axis=1)
+        judged = self.nights >= PIN_RUNS + DRIFT_NIGHTS
+        was = self.lasting
+        ends = _among(was, self._ends.ended)
+        again = _among(~was, self._ends.come_back)
+        # No limit is less than these, so nothing else has to be computed.
+        far = (change < -estimates.RETURN * estimates.LEAST_STEP) | (np.abs(window) > estimates.LEAST_DRIFT)
+        rows = np.flatnonzero((far & ~was & ~again) | ends)
+        fresh = self.fresh_noises(rows)
+        limit, step_limit = np.full(len(change), np.inf), np.full(len(change), np.inf)
+        limit[rows], step_limit[rows] = fresh.drift_limit(self._strictness), fresh.step_limit()
+        kept = (was & ~ends) | again
+        step_limit[kept] = self.noise.step_limit()[kept]
+        at_rest = ~was & ~again & judged
+        begins = at_rest & (window < -limit)
+        improved = at_rest & (window > limit)
+        near = np.abs(window) <= np.where(far, estimates.RETURN * limit, np.inf)
+        at_level = ~was & ~again & ~begins & (near | (not judged))
+        self.lasting = kept | begins
+        step = change < -np.where(self._red_step, estimates.RETURN, 1.0) * step_limit
         sure = self._red_step | self.lasting
         if repeat is None:
             confirmed = sure | self._far | (change <= -estimates.LARGE)
             cleared = np.zeros_like(step)
         else:
-            confirmed = sure | (repeat / self.level - 1 < -fresh_limit)
+            confirmed = sure | (repeat / self.level - 1 < -step_limit)
             cleared = step & ~confirmed
-        far = change < -noise.step_limit()
+        far = change < -step_limit
         self._red_step = step & confirmed
         self._far = far & ~cleared
         red = self._red_step | self.lasting
         self._cleared = np.column_stack([self._cleared, cleared])
         self._away = np.column_stack([self._away, far | step | improved | red])
-        self._limit[begins] = limit[begins]
-        self._noise = _chosen(begins, noise, self._noise)
+        self.limit[begins] = limit[begins]
+        for mine, found in zip((*self.noise, self.window_error), (*fresh, fresh.window_error()), strict=True):
+            mine[begins] = found[np.searchsorted(rows, np.flatnonzero(begins))]
         for row in np.flatnonzero(begins):
-            self._first[row] = self._start(row, window[row])
+            self.first[row] = self._start(row, window[row])
+        self._ends.begun(np.flatnonzero(begins))
         for row in np.flatnonzero(self.lasting | ends):
-            self._away[row, max(self._first[row], PIN_RUNS) :] = True
+            self._away[row, max(self.first[row], PIN_RUNS) :] = True
         self._level_from[at_level] = np.maximum(self._level_from[at_level], first)
         self._level_from[ends] = first
         return red, step
+
+    def fresh_noises(self, rows: Indexes) -> Noises:
+        """The noise of some series, from the nights that are judged already."""
+        judged = self._away.shape[1]
+        known = ~self._away[rows] & (np.arange(judged) < np.maximum(self._level_from[rows], PIN_RUNS)[:, None])
+        return noises(self.changes[rows, :judged], known, self._strictness)
 
     def _start(self, row: int, found: float) -> int:
         """With which night a loss began; nights that a repeat has cleared count only if the last one is one of them."""
         earliest = self._level_from[row]
         counts = ~self._cleared[row, earliest:] | self._cleared[row, -1]
         indexes = earliest + np.flatnonzero(counts)
-        return int(indexes[estimates.start_of_change(self._changes[row, indexes].tolist(), float(found))])
+        return int(indexes[estimates.start_of_change(self.changes[row, indexes].tolist(), float(found))])
 
     def repeated(self, times: int) -> Gate:
         """Each series with its history as many times, one after another."""
@@ -206,20 +293,29 @@ class Gate:
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 setattr(gate, name, np.repeat(value, times, axis=0))
-        gate._noise = Noises(*(np.repeat(each, times) for each in self._noise))
+        gate.noise = Noises(*(np.repeat(each, times) for each in self.noise))
+        gate._ends = copy.copy(self._ends)
+        gate._ends.gate = gate
+        for name, value in vars(self._ends).items():
+            if isinstance(value, np.ndarray):
+                setattr(gate._ends, name, np.repeat(value, times, axis=0))
         return gate
 
 
-def _chosen(which: Flags, one: Noises, other: Noises) -> Noises:
-    return Noises(*(np.where(which, a, b) for a, b in zip(one, other, strict=True)))
+def _among(which: Flags, rule: Callable[[Indexes], Flags]) -> Flags:
+    """For which of some series a rule holds."""
+    found = np.zeros_like(which)
+    found[which] = rule(np.flatnonzero(which))
+    return found
 
 
 def noises(changes: Floats, known: Flags, strictness: Strictness) -> Noises:
     """The noise of the known nights of many series; both are arrays of series x nights."""
     order = np.argsort(~known, axis=1, kind="stable")
     runs = known.sum(axis=1)
-    calm = np.take_along_axis(np.where(known, changes, np.nan), order, axis=1)[:, : int(runs.max())]
-    distance = calm - _median(calm, runs)[:, None]
+    calm = np.take_along_axis(np.where(known, changes, np.nan), order, axis=1)[:, : int(runs.max(initial=0))]
+    level = _median(calm, runs)
+    distance = calm - level[:, None]
     deviation = robust.NORMAL_PER_MAD * _median(np.abs(distance), runs)
     is_long = runs >= estimates.LONG_RUNS
     if is_long.any():
@@ -233,7 +329,7 @@ def noises(changes: Floats, known: Flags, strictness: Strictness) -> Noises:
     power = (residuals**2).sum(axis=1) / runs
     raw = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / (runs - 1) / power
     cautious = np.clip(raw + (1 + 3 * raw) / runs - uncertainty, 0, estimates.HIGHEST_AUTOCORRELATION)
-    found = Noises(scale, cautious, np.zeros(len(runs)), _tail(calm, runs, strictness.tail))
+    found = Noises(scale, cautious, np.zeros(len(runs)), _tail(calm, runs, strictness.tail), level)
     if not is_long.any():
         return found
     return found._replace(weeks=np.where(is_long, _weeks(calm, runs, found), 0.0))
@@ -282,9 +378,11 @@ def _inflation(autocorrelation: Floats, runs: int) -> Floats:
     return inflation
 
 
-def gate(values: Floats, repeats: Floats | None = None, strictness: Strictness | None = None) -> Flags:
+def gate(
+    values: Floats, repeats: Floats | None = None, strictness: Strictness | None = None, ends: Ends | None = None
+) -> Flags:
     """The gate's red nights. With `repeats` a step is red only if the second run is one, too."""
-    judged = Gate(values[:, :PIN_RUNS], strictness)
+    judged = Gate(values[:, :PIN_RUNS], strictness, ends)
     red = np.zeros(values.shape, dtype=bool)
     for night in range(PIN_RUNS, values.shape[1]):
         repeat = None if repeats is None else repeats[:, night]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
+from reporting.gate import estimates
 from reporting.gate.course import Course, RecentNights, course_of, start_from
-from reporting.gate.estimates import RETURN, Noise, Strictness
+from reporting.gate.estimates import RETURN, WINDOW_NIGHTS, Noise, Strictness
 from reporting.gate.series import Pin, RunValue, Series
 from reporting.gate.verdict import Extent, Kind
 from reporting.history.run_facts import FASTEST, NOT_ALONE, THROUGHPUT
@@ -30,6 +33,14 @@ class LevelChange:
     change: float
     limit: float
     nights: int = 1
+
+
+class Shift(NamedTuple):
+    """A lasting loss has become larger or smaller: its change at first, its change now, and since which night."""
+
+    was: float
+    now: float
+    since: datetime.date
 
 
 @dataclass(frozen=True)
@@ -67,10 +78,9 @@ class Comparison:
 
     @property
     def window_limit(self) -> float:
-        """How far the last seven nights may be below the pin. It is less while they are red."""
-        lasting = self.course.lasting
-        if lasting is not None and not self.is_new_loss:
-            return lasting.ends_above
+        """How far the last seven nights may be below the pin; while they are red, what it was when they became red."""
+        if self.course.lasting is not None:
+            return self.course.lasting.limit
         return 0.0 if self.window is None else self.window.limit
 
     @property
@@ -139,6 +149,31 @@ class Comparison:
             return Extent(found.value, found.change, found.nights)
         value = median([run.value for run in runs])
         return Extent(value, self.series.change(value, self.pin.level), len({run.night for run in runs}))
+
+    def error(self, runs: int) -> float:
+        """The standard error of so many runs together beside the pin."""
+        pin_error = estimates.error_of_median(self.noise, self.pin.runs)
+        if self.pin.acceptance is not None:
+            pin_error = self.pin.acceptance.error
+        return estimates.standard_error_of_change(self.noise, runs, pin_error)
+
+    def shift(self) -> Shift | None:
+        """How a lasting loss has changed by more than its limit since its first seven nights."""
+        lasting, window = self.course.lasting, self.window
+        if lasting is None or window is None:
+            return None
+        runs = self.course.runs[lasting.first :]
+        week = runs[0].night + WINDOW_NIGHTS * datetime.timedelta(days=1)
+        at_first = [run for run in runs if run.night < week]
+        if window.runs[0].night < week:
+            return None
+        was = median(self.series.changes(at_first, self.pin.level))
+        error = math.hypot(estimates.error_of_window(self.noise, len(at_first)), window.own_error)
+        if abs(window.change - was) <= estimates.drift_limit(error, self.strictness.errors):
+            return None
+        since_then = [change - was for change in self.series.changes(runs, self.pin.level)]
+        start = estimates.start_of_change(since_then, window.change - was)
+        return Shift(was, median(self.series.changes(runs[start:], self.pin.level)), runs[start].night)
 
     def since(self) -> datetime.date:
         """The first night of the change."""

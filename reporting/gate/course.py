@@ -1,7 +1,8 @@
 """The course of a series beside its pin, run by run: when it was lost, when it came back, and how it varies otherwise.
 
 A lasting loss begins when the last seven nights together are beyond their limit. From then on the noise is that of the
-runs before it, so a loss cannot widen its own limit. It ends when the seven nights are back within a part of the limit.
+runs before it, so a loss cannot widen its own limit. It ends when little of it is left in the last nights, and is
+remembered for a week: should those nights have been chance, the same loss goes on.
 All of it follows from the values of the runs, and from two things that their stored verdicts say: which runs repeats
 have called slow by chance or through a node, and with which limit a loss was red when limits were narrower than today.
 Runs since the last seven nights that were at the level are no noise: if they begin a loss, it would hide itself.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 
 from reporting.gate import estimates
 from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness, noise_of
@@ -57,22 +58,41 @@ class Loss:
 
     Attributes:
         first: the run with which it began, an index of `Course.runs`.
-        seen: the run with which the last seven nights were first beyond the limit.
-        limit: of that night, as a positive fraction.
-        noise: of the runs before it.
-        last: the run with which the last seven nights were back at the level; None while it lasts.
+        seen: the run with which it was first red, or red again.
+        limit: of the last seven nights when it was found, as a positive fraction.
+        noise: of the runs before it. Their level is the one that the series must come back to.
+        window_error: the standard error of the median of the seven nights when it was found.
+        size: how far its runs are below that level, as a positive fraction.
+        sized_from: the first run that its size is of; a later one than `first` if it has become smaller.
+        red_nights: in how many nights it has been red.
+        last: the run with which it ended; None while it lasts.
+        remembered: until the night with this number it is the same loss if it comes back.
     """
 
     first: int
     seen: int
     limit: float
     noise: Noise
+    window_error: float
+    size: float
+    sized_from: int
+    red_nights: int = 1
     last: int | None = None
+    remembered: int = 0
 
     @property
-    def ends_above(self) -> float:
-        """The loss of the last seven nights at which it ends, as a positive fraction."""
-        return RETURN * self.limit
+    def nights(self) -> int:
+        """How many of the last nights together tell whether it has ended."""
+        return estimates.nights_that_tell(self.window_error, self.size)
+
+    def share_left(self, changes: Sequence[float]) -> float:
+        """How much of it some runs still have, on average."""
+        return fmean(estimates.share_left(change, self.noise.level, self.size) for change in changes)
+
+    def ends_with(self, changes: Sequence[float]) -> bool:
+        """Whether it has ended if the last nights are these changes from the pin."""
+        left = self.share_left(changes)
+        return left < estimates.LEFT_AT_END and left * self.size <= self.limit
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,8 @@ class Course:
         steps: of each run, whether it was beyond the limit of one run.
         window: the last seven nights together; None in the first nights after the pin.
         level_from: an index of `runs`: there the last seven nights that were at the pin's level began.
+        left: how much of the lasting loss is left in the nights that tell, from 0 to 1; None without such a loss.
+        nights_to_end: so many nights at the level before would end it.
     """
 
     runs: Sequence[RunValue]
@@ -96,6 +118,8 @@ class Course:
     steps: Sequence[bool]
     window: RecentNights | None
     level_from: int
+    left: float | None = None
+    nights_to_end: int = 0
 
     @property
     def lasting(self) -> Loss | None:
@@ -125,7 +149,7 @@ def _lasting_of(losses: Sequence[Loss]) -> Loss | None:
 
 def course_of(series: Series, pin: Pin, strictness: Strictness) -> Course:
     """The course of a series beside a pin that is not 0."""
-    walk = _Walk(series, pin, strictness)
+    walk = Walk(series, pin, strictness)
     for index in range(len(walk.runs)):
         walk.go_on(index)
     return walk.course()
@@ -133,14 +157,14 @@ def course_of(series: Series, pin: Pin, strictness: Strictness) -> Course:
 
 def noise_of_level(series: Series, pin: Pin, strictness: Strictness | None = None) -> Noise:
     """The noise of the pin's level, from all runs that were there."""
-    walk = _Walk(series, pin, strictness or Strictness())
+    walk = Walk(series, pin, strictness or Strictness())
     for index in range(len(walk.runs)):
         walk.go_on(index)
     return walk.noise_before(len(walk.runs))
 
 
 @dataclass
-class _Walk:
+class Walk:
     """Goes through the runs of a series in their order; `away` are those that show no noise of the pin's level."""
 
     series: Series
@@ -174,7 +198,9 @@ class _Walk:
         window = self._window_change()
         lasting = _lasting_of(self.losses)
         if lasting is not None:
-            self._go_on_in_loss(index, lasting, window)
+            self._go_on_in_loss(index, lasting)
+            return
+        if self._comes_back(index):
             return
         far = change < -estimates.LEAST_STEP or abs(window) > estimates.LEAST_DRIFT
         if not far:  # no limit is less than these: nothing has to be computed
@@ -186,7 +212,8 @@ class _Walk:
         limit = self._limit_then(run) or (math.inf if found is None else found.limit)
         if window < -limit:
             first = self._start(window)
-            self.losses.append(Loss(first, index, limit, noise))
+            error = estimates.error_of_window(noise, len(self._in_window()))
+            self.losses.append(self._sized(Loss(first, index, limit, noise, error, 0.0, first)))
             self._lose(first, index)
             return
         improved = found is not None and window > found.limit
@@ -195,13 +222,41 @@ class _Walk:
         if found is None or abs(window) <= RETURN * found.limit:
             self.level_from = max(self.level_from, self._first_of_window())
 
-    def _go_on_in_loss(self, index: int, lasting: Loss, window: float) -> None:
-        """A run of a lasting loss, which may end with it: the last seven nights are back at the level."""
+    def _go_on_in_loss(self, index: int, lasting: Loss) -> None:
+        """A run of a lasting loss, which may end with it."""
         self.steps[index] = self.changes[index] < -estimates.step_limit(lasting.noise)
         self._lose(lasting.first, index)
-        if window >= -lasting.ends_above:
-            self.losses[-1] = replace(lasting, last=index)
+        changes = self._changes_of(lasting.nights)
+        left = lasting.share_left(changes)
+        lasting = replace(lasting, red_nights=lasting.red_nights + (index == self.nights[-1]))
+        if lasting.ends_with(changes):
+            remembered = len(self.nights) + min(lasting.red_nights, WINDOW_NIGHTS)
+            self.losses[-1] = replace(lasting, last=index, remembered=remembered)
             self.level_from = self._first_of_window()
+        elif left < estimates.LEFT_AT_END:  # what is left is beyond the limit: a part of it has been repaired
+            self.losses[-1] = self._sized(replace(lasting, sized_from=self.nights[-lasting.nights :][0]))
+        elif left > 0.5:  # these nights are nearer to the loss, so they say how large it is
+            self.losses[-1] = self._sized(lasting)
+        else:
+            self.losses[-1] = lasting
+
+    def _sized(self, loss: Loss) -> Loss:
+        """A loss with the size of its runs up to now."""
+        changes = self.changes[loss.sized_from : len(self.away)]
+        below = max(loss.noise.level - median(changes), 0.0)
+        return replace(loss, size=estimates.size_of_loss(below, len(changes), loss.limit))
+
+    def _comes_back(self, index: int) -> bool:
+        """Whether the last loss goes on with this run although it seemed to have ended."""
+        ended = self.losses[-1] if self.losses else None
+        if ended is None or len(self.nights) > ended.remembered:
+            return False
+        if ended.ends_with(self._changes_of(ended.nights)):
+            return False
+        self.losses.append(replace(ended, seen=index, last=None))
+        self.steps[index] = self.changes[index] < -estimates.step_limit(ended.noise)
+        self._lose(ended.first, index)
+        return True
 
     def _limit_then(self, run: RunValue) -> float | None:
         """The limit with which the last seven nights were red when this run was judged, beside the same level.
@@ -227,7 +282,17 @@ class _Walk:
             steps=self.steps,
             window=self._recent_nights(noise),
             level_from=self.level_from,
+            left=None if lasting is None else lasting.share_left(self._changes_of(lasting.nights)),
+            nights_to_end=0 if lasting is None else self._nights_to_end(lasting),
         )
+
+    def _nights_to_end(self, lasting: Loss) -> int:
+        """How many nights at the level before a loss would end it, with one run each."""
+        for more in range(1, lasting.nights):
+            kept = self._changes_of(lasting.nights - more)
+            if lasting.ends_with([*kept, *[lasting.noise.level] * more]):
+                return more
+        return lasting.nights
 
     def noise_before(self, end: int) -> Noise:
         """The noise of the runs at the pin's level before one; of the pin's own runs if there are no others.
@@ -251,6 +316,10 @@ class _Walk:
 
     def _first_of_window(self) -> int:
         return self.nights[-WINDOW_NIGHTS:][0]
+
+    def _changes_of(self, nights: int) -> Sequence[float]:
+        """The changes of the runs of the last nights."""
+        return self.changes[self.nights[-nights:][0] : len(self.away)]
 
     def _in_window(self) -> Sequence[RunValue]:
         return self.runs[self._first_of_window() : len(self.away)]

@@ -39,9 +39,19 @@ LEAST_DRIFT = 0.01
 STEP_SCALES = 3.5
 # One run that is less far away is not worth a repeat, nor a morning of work.
 LEAST_STEP = 0.03
-# A red ends within this share of its limit. With .5 repairs are seen later and false reds last longer;
-# with .7 a lasting loss of 3 % is green in one night of seven (benchmarks/gate_life.py).
+# Seven nights within this share of their limit are at the level of the pin. After a red run one run is so, too.
 RETURN = 0.65
+# A lasting red ends once less than this share of its loss is left in as many nights as tell it from nothing. With half,
+# a loss of its limit's size is green in 3 nights of 100 instead of 2 (benchmarks/gate_ends.py, as for all of these).
+LEFT_AT_END = 0.43
+# The standard errors of the mean of some nights at the two levels, that a loss must be apart from nothing. It is written
+# for the error of the median of seven nights, which is 1.2533 / sqrt(7) of one night's deviation.
+ERRORS_APART = 4.25 * math.sqrt(WINDOW_NIGHTS) / MEDIAN_PER_MEAN
+# One night may be an outlier. With more than six a repair would be seen in the second week.
+FEWEST_NIGHTS, MOST_NIGHTS = 2, 6
+# A loss is found when chance has made it look larger than it is, or smaller than its limit. So it counts as if ten more
+# of its runs had been at the limit.
+RUNS_AT_LIMIT = 10
 # A loss so large is red without a repeat that confirms it, and while a series has no pin or too few runs to know its
 # tail: no series that is worth watching varies by so much.
 LARGE = 0.10
@@ -66,6 +76,7 @@ class Noise:
         weeks: the standard deviation of the medians of seven nights each, if it is larger than the other numbers
             explain: the series wanders. None if it does not, or if too few runs tell.
         tail: the loss that so few runs exceed as the site's budget of false alarms allows.
+        level: the median of the runs.
     """
 
     deviation: float
@@ -75,6 +86,7 @@ class Noise:
     skewed: bool = False
     weeks: float | None = None
     tail: float = 0.0
+    level: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,8 @@ def noise_of(values: Sequence[float], *, each_night: int = 1, tail: float = 1.0)
     if skewed:
         deviation = slower
     scale = max(deviation, LEAST_DEVIATION) * (1 + UNCERTAINTY / math.sqrt(runs))
-    noise = Noise(deviation, scale, autocorrelation(values, scale), runs, skewed, tail=_tail(values, tail))
+    remembered = autocorrelation(values, scale)
+    noise = Noise(deviation, scale, remembered, runs, skewed, tail=_tail(values, tail), level=median(values))
     if runs < LONG_RUNS:
         return noise
     return replace(noise, weeks=_weeks(values, WINDOW_NIGHTS * each_night, noise))
@@ -223,6 +236,38 @@ def drift_limit(error: float, errors: float = DRIFT_ERRORS) -> float:
 def step_limit(noise: Noise) -> float:
     """How far one run may be from the pin: 3.5 scales, at least 3 %, and at least as far as the series' own tail."""
     return max(STEP_SCALES * noise.scale, LEAST_STEP, noise.tail)
+
+
+def size_of_loss(below: float, runs: int, limit: float) -> float:
+    """How large a loss is taken to be, as a positive fraction.
+
+    Args:
+        below: how far the median of its runs is below the level before it; 0 if it is not.
+        runs: how many it has.
+        limit: of the last seven nights when it was found.
+    """
+    return (runs * below + RUNS_AT_LIMIT * limit) / (runs + RUNS_AT_LIMIT)
+
+
+def nights_that_tell(window_error: float, loss: float) -> int:
+    """How many nights together tell a loss from the level before it.
+
+    Args:
+        window_error: the standard error of the median of seven nights.
+        loss: as a positive fraction.
+    """
+    return min(max(math.ceil((ERRORS_APART * window_error / loss) ** 2), FEWEST_NIGHTS), MOST_NIGHTS)
+
+
+def share_left(change: float, before: float, loss: float) -> float:
+    """How much of a loss one run still has: 1 at the loss or below it, 0 at the level before it, -1 far above that.
+
+    Args:
+        change: of the run from the pin.
+        before: the change of the level before the loss from the pin.
+        loss: from that level, as a positive fraction.
+    """
+    return min(max((before - change) / loss, -1.0), 1.0)
 
 
 def start_of_change(changes: Sequence[float], found: float) -> int:

@@ -13,13 +13,13 @@ from reporting.compare.causes import Causes, ProvenanceChange, causes_of, proven
 from reporting.compare.robust import MEDIAN_PER_MEAN, UNCERTAINTY
 from reporting.gate import estimates
 from reporting.gate.comparison import Comparison, LevelChange
-from reporting.gate.course import DRIFT_NIGHTS, RecentNights
+from reporting.gate.course import DRIFT_NIGHTS, Loss, RecentNights
 from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness
 from reporting.gate.series import Departure, Pin, RunValue, Series
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import STEP_PARTS
-from reporting.phrases import number, percent, size, spaced
+from reporting.phrases import counted, number, percent, size, spaced
 from reporting.references.answers import Acceptance, Acknowledgement, References
 
 MARGIN_RUNS = 3
@@ -35,7 +35,8 @@ RUNS_TO_ACCEPT = (
 )
 RIGHT = "If the new level is right from now on"
 WRONG = "If it is wrong and will be mended"
-COLUMN = 16
+COLUMN = 18
+SURE = 1.96  # standard errors, beyond which chance is in five of 100
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,30 @@ def change_sentence(subject: Subject, comparison: Comparison, found: LevelChange
         night = comparison.standing.night
         return f"{series.test}: {subject.name} was {value} in the night of {night}, {distance}, {since}"
     return f"{series.test}: {subject.name} {value} is {distance}, {since}"
+
+
+def outlook(comparison: Comparison, found: LevelChange) -> list[str]:
+    """How sure a red is and what would end it; and whether a lasting loss has become larger or smaller.
+
+    Args:
+        found: as of `change_sentence`.
+    """
+    lasting = comparison.course.lasting
+    level = comparison.pin.level
+    if lasting is None:
+        if found.kind is Kind.FASTER or comparison.is_new_step:
+            return []
+        step = size(RETURN * comparison.course.step_limit, 1)
+        return [f"One run without doubt that is less than {step} below the pin ends it."]
+    unit = comparison.series.unit
+    sure = f"{-100 * found.change:.1f} ± {100 * SURE * comparison.error(found.nights):.1f} %"
+    nights = counted(comparison.course.nights_to_end, "more night")
+    before = number(comparison.series.value_at(lasting.noise.level, level), level)
+    lines = [f"Slower since {comparison.since()} by {sure}; {nights} at {before} {unit} would end it."]
+    shift = comparison.shift()
+    if shift is not None:
+        lines.append(f"The loss was {size(-shift.was, 1)} at first, and is {size(-shift.now, 1)} since {shift.since}.")
+    return lines
 
 
 def this_run(comparison: Comparison, found: LevelChange, change: LevelChange) -> list[str]:
@@ -274,6 +299,10 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
         of_pin += ", as it was accepted"
     else:
         of_pin += f" = {_error(noise, pin.runs)}"
+    course = comparison.course
+    left = []
+    if course.lasting is not None and course.left is not None:
+        left = _left_of_loss(comparison, course.lasting, course.left)
     return [
         _line(f"last {window.nights} nights", median_of_nights),
         _line("", f"median of {values}"),
@@ -281,6 +310,7 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
         _line("error", f"{size(window.error)} = {parts}"),
         _line("", f"{size(window.own_error)} of the nights = {_error_of_nights(noise, len(window.runs))}"),
         _line("", of_pin),
+        *left,
     ]
 
 
@@ -289,9 +319,21 @@ def _window_limit(comparison: Comparison) -> str:
     lasting = comparison.course.lasting
     limit = size(comparison.window_limit)
     if lasting is not None and not comparison.is_new_loss:
-        then = comparison.course.runs[lasting.seen].night
-        return f"limit {limit} = {RETURN:g} x {size(lasting.limit)}, that of {then}, when it became red"
+        return f"limit {limit}, that of {comparison.course.runs[lasting.seen].night}, when it became red"
     return f"limit {limit} = {comparison.strictness.errors:.3g} x error, at least {size(estimates.LEAST_DRIFT, 0)}"
+
+
+def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[str]:
+    """How much of a lasting loss is left, and in how many nights."""
+    level = comparison.pin.level
+    before = number(comparison.series.value_at(lasting.noise.level, level), level)
+    errors = f"{estimates.ERRORS_APART:.2f} x {size(lasting.window_error)} / {size(lasting.size)}"
+    return [
+        _line("left of the loss", f"{left:.2f} in the last {lasting.nights} nights; it ends below {estimates.LEFT_AT_END}"),
+        _line("", f"of {size(lasting.size)} below {before}, the median of the runs before it:"),
+        _line("", f"its own runs, and {estimates.RUNS_AT_LIMIT} more at the limit"),
+        _line("", f"{lasting.nights} nights: ({errors})^2, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
+    ]
 
 
 def _error_of_nights(noise: Noise, runs: int) -> str:

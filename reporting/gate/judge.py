@@ -183,6 +183,7 @@ def _beside_pin(subject: Subject, comparison: Comparison) -> Verdict:
     causes = explanation.causes_between(subject, before, after)
     lines = [
         explanation.change_sentence(subject, comparison, change),
+        *explanation.outlook(comparison, change),
         *explanation.this_run(comparison, found, change),
         *doubts,
         *explanation.why(subject, change, causes, before, after, since, comparison.since_run()),

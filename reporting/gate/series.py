@@ -74,6 +74,10 @@ class Series:
         """The changes of several runs."""
         return [self.change(run.value, level) for run in runs]
 
+    def value_at(self, change: float, level: float) -> float:
+        """The value that is so far from a level."""
+        return level + sign_of(self.better) * change * abs(level)
+
     def worse(self, one: float, other: float) -> float:
         """The worse of two values."""
         return min(one, other, key=lambda value: sign_of(self.better) * value)

@@ -12,11 +12,11 @@ from tests.reporting.gate_nights import replay, run
 NIGHTS = 55
 
 
-def series_of(kind, loss, seed):
+def series_of(kind, loss, seed, repaired=None):
     generator = np.random.default_rng(seed)
-    values = 100 * Population.of(kind, 4, generator).nights(NIGHTS, generator)
+    values = 100 * Population.of(kind, 4, generator).nights(NIGHTS + (repaired or 0), generator)
     values[:, :20] = np.maximum(values[:, :20], 93.0)  # while the product learns, it knows a coarse step
-    values[:, 35:] *= 1 - loss
+    values[:, 35:NIGHTS] *= 1 - loss
     return values
 
 
@@ -47,6 +47,19 @@ def test_the_simulated_confirmation_gives_the_verdicts_of_the_product(kind, loss
         by_id = {one.key.run_id: run(night, float(repeats[night])) for night, one in enumerate(runs)}
         assert [verdict.red for verdict in replay(runs, repeats=by_id)] == red.tolist()
     assert simulated[:, 35:].any() or loss <= 0
+
+
+@pytest.mark.parametrize("loss", [0.025, 0.04, 0.1])
+@pytest.mark.slow
+def test_the_simulated_end_of_a_loss_is_that_of_the_product(loss):
+    values = series_of(CALM, loss, seed=6, repaired=25)
+    values[:2, 48:NIGHTS] /= 1 - loss / 2  # half of it has been repaired
+    simulated = gate_rules.gate(values)
+    for row, red in zip(values, simulated, strict=True):
+        verdicts = replay([run(night, float(value)) for night, value in enumerate(row)])
+        assert [verdict.red for verdict in verdicts] == red.tolist()
+    assert simulated[:, NIGHTS - 1].any()
+    assert not simulated[:, -1].all()
 
 
 def test_a_repeated_series_goes_on_as_the_series_does():
