@@ -8,8 +8,8 @@ that a site of its size can just see. In per cent:
 
 - false: red nights in 150 nights without any change, and how many times as many the rule before has.
 - green: nights that are not red from a week after the first red one until the repair.
-- clear: of the series that were red in the last night of the loss, those that are green within six nights of its
-  repair, or within three.
+- clear: of the series that were red in the last night of the loss, those that are green from the sixth night after its
+  repair to the twelfth, or from the third.
 
 "Before" is the rule of 2026: a red ends when its seven nights are within 0.65 of their limit. Of the other noise, `t3`
 has the tails of Student's t with three degrees of freedom; the level of `two modes` changes between them in three
@@ -54,6 +54,9 @@ AFTER = 12
 class Before(Ends):
     """The seven nights are within 0.65 of their limit."""
 
+    def begun(self, rows: Indexes) -> None:
+        self.nights[rows] = WINDOW_NIGHTS
+
     def ended(self, rows: Indexes) -> Flags:
         window = np.median(self.gate.changes[rows, -WINDOW_NIGHTS:], axis=1)
         found: Flags = window >= -estimates.RETURN * self.gate.limit[rows]
@@ -77,7 +80,7 @@ class OneNight(Before):
         self.sums = np.zeros(len(gate.level))
 
     def begun(self, rows: Indexes) -> None:
-        super().begun(rows)
+        Ends.begun(self, rows)
         self.before[rows] = 0.0
         self.sums[rows] = 0.0
 
@@ -143,6 +146,9 @@ class Filter(OneNight):
 
 class Blocks(Before):
     """The median of the last six nights is nearer to the level before than to the loss."""
+
+    def begun(self, rows: Indexes) -> None:
+        Ends.begun(self, rows)
 
     def ended(self, rows: Indexes) -> Flags:
         for row in rows:
@@ -271,15 +277,20 @@ class Lives:
 
 
 def course(lost: Series, red: Flags) -> list[float]:
-    """How many losses are found in six nights, their green nights, and how many are clear in six nights and in three."""
+    """How many losses are found in six nights, their green nights, and whose repairs are seen in six nights, in three,
+    and red again."""
     known = red & lost.during
     first = np.where(known.any(axis=1), known.argmax(axis=1), red.shape[1])
     later = lost.during & (np.arange(red.shape[1]) >= first[:, None] + WEEK)
     last = lost.since[np.arange(len(red)), np.argmax(np.where(lost.during, lost.since, -1), axis=1)]
     was_red = (red & (lost.since == last[:, None])).any(axis=1)
-    clear = [(~red & (lost.since >= LASTS) & (lost.since < LASTS + within)).any(axis=1) for within in (SOON, 3)]
+    after = (lost.since >= LASTS) & (lost.since < LASTS + AFTER)
+    calm = after & ~red
+    seen = np.where(calm, lost.since, LASTS + AFTER).min(axis=1)
+    again = (red & after & (lost.since > seen[:, None])).any(axis=1)
     found = (known & (lost.since < SOON)).any(axis=1)
-    return [share(found), 100 - share(red[later]), *(share(each[was_red]) for each in clear)]
+    repaired = (seen[was_red] < LASTS + SOON, seen[was_red] < LASTS + 3, again[was_red])
+    return [share(found), 100 - share(red[later]), *map(share, repaired)]
 
 
 class WalkBefore(Walk):
@@ -336,7 +347,7 @@ def cells(figures: list[float], before: list[float]) -> str:
 
 def is_kept(noise: Noise, figures: list[float], before: list[float]) -> bool:
     """Whether the promises are kept; an eighth of a false night in a hundred is chance."""
-    false, found, green, clear, _, _, of_less, *_, soon = figures
+    false, found, green, clear, _, _, _, of_less, *_, soon, _ = figures
     more, most, most_of_less, least = (1.7, 5, 35, 93) if noise is RESEMBLING else (1.4, 2, 27, 97)
     is_found = found >= before[1] - 1
     is_clear = clear >= least and (soon >= 95 or noise is RESEMBLING)
@@ -346,7 +357,7 @@ def is_kept(noise: Noise, figures: list[float], before: list[float]) -> bool:
 def heading(first: str) -> str:
     """The head of a table."""
     columns = "false", *(
-        f"{part:g} x: {column}" for part in PARTS for column in ("found", "green", "clear in 6", "in 3")
+        f"{part:g} x: {column}" for part in PARTS for column in ("found", "green", "seen in 6", "in 3", "again")
     )
     return f"\n| {first} | {' | '.join(columns)} |\n" + "|---" * (first.count("|") + 1 + len(columns)) + "|"
 

@@ -109,18 +109,18 @@ class Noises(NamedTuple):
         limit: Floats = np.maximum(np.maximum(estimates.STEP_SCALES * self.scale, estimates.LEAST_STEP), self.tail)
         return limit
 
-    def drift_limit(self, strictness: Strictness) -> Floats:
-        """How far the last seven nights together may be below the pin."""
-        error = np.hypot(self.window_error(), self.error_of_median(PIN_RUNS))
+    def drift_limit(self, strictness: Strictness, nights: Indexes | int = WINDOW_NIGHTS) -> Floats:
+        """How far the last nights together may be below the pin."""
+        error = np.hypot(self.window_error(nights), self.error_of_median(PIN_RUNS))
         limit: Floats = np.maximum(strictness.errors * error, estimates.LEAST_DRIFT)
         return limit
 
-    def window_error(self) -> Floats:
-        """The standard error of the median of seven nights."""
-        error: Floats = np.maximum(self.error_of_median(WINDOW_NIGHTS), self.weeks)
+    def window_error(self, nights: Indexes | int = WINDOW_NIGHTS) -> Floats:
+        """The standard error of the median of the last nights."""
+        error: Floats = np.maximum(self.error_of_median(nights), self.weeks)
         return error
 
-    def error_of_median(self, runs: int) -> Floats:
+    def error_of_median(self, runs: Indexes | int) -> Floats:
         """The standard error of the median of so many runs."""
         error: Floats = robust.MEDIAN_PER_MEAN * self.scale * np.sqrt(_inflation(self.autocorrelation, runs) / runs)
         return error
@@ -155,7 +155,7 @@ class Ends:
         smaller = (left < estimates.LEFT_AT_END) & ~ends
         for row in rows[smaller]:
             self.sized_from[row] = self.gate.nights - self.nights[row]
-        for row in rows[smaller | (left > 0.5)]:
+        for row in rows[smaller | (left > estimates.LEFT_OF_LOSS)]:
             self._size(row)
         over = rows[ends]
         self.remembered[over] = self.gate.nights + np.minimum(self.red_nights[over], WINDOW_NIGHTS)
@@ -164,16 +164,21 @@ class Ends:
     def come_back(self, rows: Indexes) -> Flags:
         """Which of these series, which have no lasting loss, have the last one again."""
         again = self.gate.nights <= self.remembered[rows]
-        again[again] = ~self._left(rows[again])[1]
+        since = np.minimum(self.gate.nights - self.gate.repaired_from[rows[again]], estimates.MOST_NIGHTS)
+        again[again] = self._share_left(rows[again], since) >= estimates.LEFT_OF_LOSS
         return again
 
     def _left(self, rows: Indexes) -> tuple[Floats, Flags]:
         """How much of its loss each series has in the nights that tell, and whether that is its end."""
+        share = self._share_left(rows, self.nights[rows])
+        return share, (share < estimates.LEFT_AT_END) & (share * self.size[rows] <= self.gate.limit[rows])
+
+    def _share_left(self, rows: Indexes, nights: Indexes) -> Floats:
+        """How much of its loss each series has in so many last nights."""
         changes = self.gate.changes[rows, -estimates.MOST_NIGHTS :]
         left = np.clip((self.before[rows, None] - changes) / self.size[rows, None], -1, 1)
-        nights = self.nights[rows]
-        share = np.cumsum(left[:, ::-1], axis=1)[np.arange(len(rows)), nights - 1] / nights
-        return share, (share < estimates.LEFT_AT_END) & (share * self.size[rows] <= self.gate.limit[rows])
+        share: Floats = np.cumsum(left[:, ::-1], axis=1)[np.arange(len(rows)), nights - 1] / nights
+        return share
 
     def _size(self, row: int) -> None:
         gate = self.gate
@@ -191,6 +196,7 @@ class Gate:
         changes: of all nights from the pins.
         lasting: which series have a lasting loss now.
         first, limit, noise, window_error: of each series' last lasting loss, as in `course.Loss`.
+        repaired_from: the first night after it.
     """
 
     def __init__(self, pin: Floats, strictness: Strictness | None = None, ends: Ends | None = None) -> None:
@@ -206,6 +212,7 @@ class Gate:
         self.limit, self.window_error = np.zeros(count), np.zeros(count)
         self.noise = Noises(*(np.zeros(count) for _ in Noises._fields))
         self._level_from = np.zeros(count, dtype=int)
+        self.repaired_from = np.zeros(count, dtype=int)
         self._far = np.zeros(count, dtype=bool)  # the last night was beyond the limit of one run, and was not cleared
         self._red_step = np.zeros(count, dtype=bool)
         self._ends = ends or Ends()
@@ -228,25 +235,26 @@ class Gate:
         """
         change = value / self.level - 1
         self.changes = np.column_stack([self.changes, change])
-        first = max(self.nights - WINDOW_NIGHTS, 0)
-        window = np.median(self.changes[:, first:], axis=1)
-        judged = self.nights >= PIN_RUNS + DRIFT_NIGHTS
         was = self.lasting
         ends = _among(was, self._ends.ended)
         again = _among(~was, self._ends.come_back)
+        first = np.maximum(self.nights - WINDOW_NIGHTS, self.repaired_from)
+        in_window = self.nights - first
+        judged = np.minimum(in_window, self.nights - PIN_RUNS) >= DRIFT_NIGHTS
+        window = np.where(judged, _median(self._last(WINDOW_NIGHTS, in_window), in_window), 0.0)
         # No limit is less than these, so nothing else has to be computed.
         far = (change < -estimates.RETURN * estimates.LEAST_STEP) | (np.abs(window) > estimates.LEAST_DRIFT)
         rows = np.flatnonzero((far & ~was & ~again) | ends)
         fresh = self.fresh_noises(rows)
         limit, step_limit = np.full(len(change), np.inf), np.full(len(change), np.inf)
-        limit[rows], step_limit[rows] = fresh.drift_limit(self._strictness), fresh.step_limit()
+        limit[rows], step_limit[rows] = fresh.drift_limit(self._strictness, in_window[rows]), fresh.step_limit()
         kept = (was & ~ends) | again
         step_limit[kept] = self.noise.step_limit()[kept]
         at_rest = ~was & ~again & judged
         begins = at_rest & (window < -limit)
         improved = at_rest & (window > limit)
         near = np.abs(window) <= np.where(far, estimates.RETURN * limit, np.inf)
-        at_level = ~was & ~again & ~begins & (near | (not judged))
+        at_level = ~was & ~again & ~begins & (near | ~judged)
         self.lasting = kept | begins
         step = change < -np.where(self._red_step, estimates.RETURN, 1.0) * step_limit
         sure = self._red_step | self.lasting
@@ -263,16 +271,22 @@ class Gate:
         self._cleared = np.column_stack([self._cleared, cleared])
         self._away = np.column_stack([self._away, far | step | improved | red])
         self.limit[begins] = limit[begins]
-        for mine, found in zip((*self.noise, self.window_error), (*fresh, fresh.window_error()), strict=True):
+        for mine, found in zip((*self.noise, self.window_error), (*fresh, fresh.window_error(in_window[rows])), strict=True):
             mine[begins] = found[np.searchsorted(rows, np.flatnonzero(begins))]
         for row in np.flatnonzero(begins):
             self.first[row] = self._start(row, window[row])
         self._ends.begun(np.flatnonzero(begins))
         for row in np.flatnonzero(self.lasting | ends):
             self._away[row, max(self.first[row], PIN_RUNS) :] = True
-        self._level_from[at_level] = np.maximum(self._level_from[at_level], first)
-        self._level_from[ends] = first
+        self._level_from[at_level] = np.maximum(self._level_from, first)[at_level]
+        self.repaired_from[ends] = self._level_from[ends] = self.nights - self._ends.nights[ends]
+        self.repaired_from[again] = 0
         return red, step
+
+    def _last(self, nights: int, wanted: Indexes) -> Floats:
+        """The changes of the last nights; those before the wanted ones are not a number."""
+        changes = self.changes[:, -nights:]
+        return np.where(np.arange(nights, 0, -1) <= wanted[:, None], changes, np.nan)
 
     def fresh_noises(self, rows: Indexes) -> Noises:
         """The noise of some series, from the nights that are judged already."""
@@ -372,9 +386,11 @@ def _tail(calm: Floats, runs: NDArray[np.int_], share: float) -> Floats:
     return np.where(beyond < 1, estimates.LARGE, found)
 
 
-def _inflation(autocorrelation: Floats, runs: int) -> Floats:
-    lags = np.arange(1, runs)
-    inflation: Floats = 1 + 2 * ((1 - lags / runs) * autocorrelation[:, None] ** lags).sum(axis=1)
+def _inflation(autocorrelation: Floats, runs: Indexes | int) -> Floats:
+    count = np.broadcast_to(runs, autocorrelation.shape)[:, None]
+    lags = np.arange(1, count.max(initial=1))
+    shares = np.maximum(1 - lags / count, 0.0)
+    inflation: Floats = 1 + 2 * (shares * autocorrelation[:, None] ** lags).sum(axis=1)
     return inflation
 
 

@@ -175,6 +175,7 @@ class Walk:
     nights: list[int] = field(default_factory=list)  # the first run of each night
     away: list[bool] = field(default_factory=list)
     level_from: int = 0
+    repaired_from: int = 0  # the first run after the last loss; no window begins before it
 
     def __post_init__(self) -> None:
         self.runs = self.series.eligible_since(self.pin.first)
@@ -232,10 +233,10 @@ class Walk:
         if lasting.ends_with(changes):
             remembered = len(self.nights) + min(lasting.red_nights, WINDOW_NIGHTS)
             self.losses[-1] = replace(lasting, last=index, remembered=remembered)
-            self.level_from = self._first_of_window()
+            self.repaired_from = self.level_from = self.nights[-lasting.nights :][0]
         elif left < estimates.LEFT_AT_END:  # what is left is beyond the limit: a part of it has been repaired
             self.losses[-1] = self._sized(replace(lasting, sized_from=self.nights[-lasting.nights :][0]))
-        elif left > 0.5:  # these nights are nearer to the loss, so they say how large it is
+        elif left > estimates.LEFT_OF_LOSS:
             self.losses[-1] = self._sized(lasting)
         else:
             self.losses[-1] = lasting
@@ -251,9 +252,11 @@ class Walk:
         ended = self.losses[-1] if self.losses else None
         if ended is None or len(self.nights) > ended.remembered:
             return False
-        if ended.ends_with(self._changes_of(ended.nights)):
+        since = max(self.nights[-estimates.MOST_NIGHTS :][0], self.repaired_from)
+        if ended.share_left(self.changes[since : index + 1]) < estimates.LEFT_OF_LOSS:
             return False
         self.losses.append(replace(ended, seen=index, last=None))
+        self.repaired_from = 0
         self.steps[index] = self.changes[index] < -estimates.step_limit(ended.noise)
         self._lose(ended.first, index)
         return True
@@ -315,7 +318,7 @@ class Walk:
             self.away[index] = True
 
     def _first_of_window(self) -> int:
-        return self.nights[-WINDOW_NIGHTS:][0]
+        return max(self.nights[-WINDOW_NIGHTS:][0], self.repaired_from)
 
     def _changes_of(self, nights: int) -> Sequence[float]:
         """The changes of the runs of the last nights."""
@@ -331,11 +334,9 @@ class Walk:
         return self.series.change(median([run.value for run in self._in_window()]), self.pin.level)
 
     def _is_judged(self) -> bool:
-        """Whether enough nights lie after those of the pin."""
-        if self.pin.last is None:
-            return len(self.nights) >= DRIFT_NIGHTS
-        later = {run.night for run in self._in_window() if run.night > self.pin.last}
-        return len(later) >= DRIFT_NIGHTS
+        """Whether enough nights lie after those of the pin, and after the last loss."""
+        runs = self._in_window()
+        return len({run.night for run in runs if self.pin.last is None or run.night > self.pin.last}) >= DRIFT_NIGHTS
 
     def _recent_nights(self, noise: Noise) -> RecentNights | None:
         if not self.runs or not self._is_judged():

@@ -35,7 +35,7 @@ RUNS_TO_ACCEPT = (
 )
 RIGHT = "If the new level is right from now on"
 WRONG = "If it is wrong and will be mended"
-COLUMN = 18
+COLUMN = 16
 SURE = 1.96  # standard errors, beyond which chance is in five of 100
 
 
@@ -233,6 +233,8 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
     lines.append(_line("this run", f"{run}; {limit}{over}"))
     if window is None:
         when = "after those of the pin" if pin.acceptance is None else f"from {pin.first} on"
+        if comparison.course.losses:
+            when = "after those of the loss"
         lines.append(
             _line(
                 f"last {WINDOW_NIGHTS} nights",
@@ -329,7 +331,7 @@ def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[st
     before = number(comparison.series.value_at(lasting.noise.level, level), level)
     errors = f"{estimates.ERRORS_APART:.2f} x {size(lasting.window_error)} / {size(lasting.size)}"
     return [
-        _line("left of the loss", f"{left:.2f} in the last {lasting.nights} nights; it ends below {estimates.LEFT_AT_END}"),
+        _line("still lost", f"{left:.2f} in the last {lasting.nights} nights; it ends below {estimates.LEFT_AT_END}"),
         _line("", f"of {size(lasting.size)} below {before}, the median of the runs before it:"),
         _line("", f"its own runs, and {estimates.RUNS_AT_LIMIT} more at the limit"),
         _line("", f"{lasting.nights} nights: ({errors})^2, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
