@@ -43,7 +43,7 @@ LEAST_STEP = 0.03
 RETURN = 0.65
 # A lasting red ends once less than this share of its loss is left in as many nights as tell it from nothing. With half,
 # a loss of its limit's size is green in 3 nights of 100 instead of 2 (benchmarks/gate_ends.py, as for all of these).
-LEFT_AT_END = 0.44
+LEFT_AT_END = 0.43
 # More than that is the loss itself: such nights say how large it is, and within a week after its end it is the same one.
 # With .65 repaired series are red again half as often, and a loss is green in 3 nights of 100.
 LEFT_OF_LOSS = 0.5

@@ -194,7 +194,7 @@ def test_a_red_ends_once_little_of_its_loss_is_left_and_says_so_beforehand():
     said = "Slower since 2026-11-01 by 2.0 ± 0.8 %; 3 more nights at 100.0 samples/s would end it."
     assert lasting.text.splitlines()[1] == said
     assert "1 more night at 100.0 samples/s would end it." in ends_soon.text
-    assert "still lost      0.89 in the last 5 nights; it ends below 0.44" in lasting.text
+    assert "still lost      0.89 in the last 5 nights; it ends below 0.43" in lasting.text
     assert "of 1.72 % below 100.0, the median of the runs before it:" in lasting.text
     assert "5 nights: (8.97 x 0.40 % / 1.72 %)^2, 2 to 6" in lasting.text
     assert (lasting.limit, lasting.scale) == (verdicts[36].limit, verdicts[36].scale)
