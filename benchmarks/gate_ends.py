@@ -356,8 +356,9 @@ def is_kept(noise: Noise, figures: list[float], before: list[float]) -> bool:
 
 def heading(first: str) -> str:
     """The head of a table."""
-    columns = "false", *(
-        f"{part:g} x: {column}" for part in PARTS for column in ("found", "green", "seen in 6", "in 3", "again")
+    columns = (
+        "false",
+        *(f"{part:g} x: {column}" for part in PARTS for column in ("found", "green", "seen in 6", "in 3", "again")),
     )
     return f"\n| {first} | {' | '.join(columns)} |\n" + "|---" * (first.count("|") + 1 + len(columns)) + "|"
 

@@ -3,13 +3,12 @@
     python benchmarks/gate_power.py [--series 300] [--futures 100] [--nights 60 120] [--seed 1]
 
 Each simulated series has a history of so many nights, with outliers, which the gate has judged. `power` states for each
-series the chance that a lasting loss is red within six nights, and how many false alarms begin in 30 nights. Then each
+series the chance that a lasting loss is red within six nights. Then each
 series goes on in 100 ways, judged by the gate: six nights at the old level, and then the loss. A step is red only if a
 second run in its night is one, too. What is red with the same noise and without the loss is not counted as found.
 
 - stated, found: means over all series, in per cent. The interval is that of their difference, 95 %.
 - Where `power` states 30 to 50 %, or 70 to 90 %: what it states there on average, and what was found.
-- false alarms: stated and counted, in 30 nights of one series.
 
 Prints Markdown. Exit code 1: a mean is more than three points away from what was found.
 """
@@ -33,7 +32,7 @@ import numpy as np
 from benchmarks.gate_rules import Flags, Floats, Gate, Kind, Population
 from platforms.job import Outcome
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS
-from reporting.gate.power import MONTH, NIGHTS, Sight, sight_of
+from reporting.gate.power import NIGHTS, Sight, sight_of
 from reporting.gate.series import RunValue, Series, pin_of
 from reporting.gate.verdict import Kind as Said
 from reporting.history.envelope import Envelope, Key
@@ -105,18 +104,16 @@ class Futures:
 
     Attributes:
         found: by loss, the share of the futures in which it was red within six nights, and would not be without it.
-        alarms: how many reds began in 30 nights without a loss.
     """
 
     found: Mapping[float, Floats]
-    alarms: Floats
 
 
 def futures_of(histories: Histories, times: int, generator: np.random.Generator) -> Futures:
     before = WINDOW_NIGHTS - 1
     population = histories.population.repeated(times)
-    values = population.nights(before + 1 + MONTH, generator)
-    repeats = population.repeats(before + 1 + MONTH, generator)
+    values = population.nights(before + NIGHTS, generator)
+    repeats = population.repeats(before + NIGHTS, generator)
     start = histories.gate.repeated(times)
     for night in range(before):
         start.judge(values[:, night], repeats[:, night])
@@ -135,18 +132,11 @@ def futures_of(histories: Histories, times: int, generator: np.random.Generator)
 
     without = red_within_six_nights(0.0)
     found = {loss: mean(red_within_six_nights(loss) & ~without) for loss in LOSSES}
-    gate = start.repeated(1)
-    was_red, _ = gate.judge(values[:, before], repeats[:, before])
-    alarms = np.zeros(len(values))
-    for night in range(before + 1, values.shape[1]):
-        red, _ = gate.judge(values[:, night], repeats[:, night])
-        alarms += red & ~was_red
-        was_red = red
-    return Futures(found, mean(alarms))
+    return Futures(found)
 
 
 def report(kind: Kind, sights: Sequence[Sight], futures: Futures) -> Iterator[tuple[str, float]]:
-    """A line of the table, and by how many points it is off, for each loss; then one for the false alarms."""
+    """A line of the table, and by how many points it is off, for each loss."""
     for loss, found in futures.found.items():
         stated = np.array([sight.chance(loss) for sight in sights])
         error = 100 * float((stated - found).std()) / math.sqrt(len(found))
@@ -159,8 +149,6 @@ def report(kind: Kind, sights: Sequence[Sight], futures: Futures) -> Iterator[tu
             else:
                 cells.append(f"{100 * stated[there].mean():.0f} → {100 * found[there].mean():.0f}")
         yield f"| {kind} | -{100 * loss:.0f} % | {' | '.join(cells)} |", off
-    stated = np.array([sight.drifts + sight.steps for sight in sights])
-    yield f"| {kind} | false alarms | {stated.mean():.2f} | {futures.alarms.mean():.2f} | | | |", 0.0
 
 
 def main() -> int:

@@ -150,12 +150,12 @@ class Ends:
 
     def ended(self, rows: Indexes) -> Flags:
         """Which of these series, which have a lasting loss, have it no more since the present night."""
-        left, ends = self._left(rows)
+        left, ends = self._left(rows, self.nights[rows])
         self.red_nights[rows] += 1
         smaller = (left < estimates.LEFT_AT_END) & ~ends
         for row in rows[smaller]:
             self.sized_from[row] = self.gate.nights - self.nights[row]
-        for row in rows[smaller | (left > estimates.LEFT_OF_LOSS)]:
+        for row in rows[~ends]:
             self._size(row)
         over = rows[ends]
         self.remembered[over] = self.gate.nights + np.minimum(self.red_nights[over], WINDOW_NIGHTS)
@@ -164,21 +164,16 @@ class Ends:
     def come_back(self, rows: Indexes) -> Flags:
         """Which of these series, which have no lasting loss, have the last one again."""
         again = self.gate.nights <= self.remembered[rows]
-        since = np.minimum(self.gate.nights - self.gate.repaired_from[rows[again]], estimates.MOST_NIGHTS)
-        again[again] = self._share_left(rows[again], since) >= estimates.LEFT_OF_LOSS
+        since = self.gate.nights - self.gate.repaired_from[rows[again]]
+        again[again] = ~self._left(rows[again], self.nights[rows[again]])[1] & ~self._left(rows[again], since)[1]
         return again
 
-    def _left(self, rows: Indexes) -> tuple[Floats, Flags]:
-        """How much of its loss each series has in the nights that tell, and whether that is its end."""
-        share = self._share_left(rows, self.nights[rows])
-        return share, (share < estimates.LEFT_AT_END) & (share * self.size[rows] <= self.gate.limit[rows])
-
-    def _share_left(self, rows: Indexes, nights: Indexes) -> Floats:
-        """How much of its loss each series has in so many last nights."""
-        changes = self.gate.changes[rows, -estimates.MOST_NIGHTS :]
+    def _left(self, rows: Indexes, nights: Indexes) -> tuple[Floats, Flags]:
+        """How much of its loss each series has in so many last nights, and whether that is its end."""
+        changes = self.gate.changes[rows, -int(nights.max(initial=1)) :]
         left = np.clip((self.before[rows, None] - changes) / self.size[rows, None], -1, 1)
         share: Floats = np.cumsum(left[:, ::-1], axis=1)[np.arange(len(rows)), nights - 1] / nights
-        return share
+        return share, (share < estimates.LEFT_AT_END) & (share * self.size[rows] <= self.gate.limit[rows])
 
     def _size(self, row: int) -> None:
         gate = self.gate
@@ -271,7 +266,9 @@ class Gate:
         self._cleared = np.column_stack([self._cleared, cleared])
         self._away = np.column_stack([self._away, far | step | improved | red])
         self.limit[begins] = limit[begins]
-        for mine, found in zip((*self.noise, self.window_error), (*fresh, fresh.window_error(in_window[rows])), strict=True):
+        for mine, found in zip(
+            (*self.noise, self.window_error), (*fresh, fresh.window_error(in_window[rows])), strict=True
+        ):
             mine[begins] = found[np.searchsorted(rows, np.flatnonzero(begins))]
         for row in np.flatnonzero(begins):
             self.first[row] = self._start(row, window[row])

@@ -61,7 +61,9 @@ def reds_of(folder: Path, seed: int, nights: int, loss: float) -> dict[str, list
     (folder / "site/platforms").mkdir(parents=True)
     (folder / "site/platforms/here.yaml").write_text(PLATFORM)
     (folder / "site/site.yaml").write_text("enabled: [here]\n")
-    (folder / "pytest.ini").write_text((ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath={ROOT}"))
+    (folder / "pytest.ini").write_text(
+        (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath={ROOT}")
+    )
     (folder / "test_rates.py").write_text(TEST % (TESTS, program))
     reds: dict[str, list[bool]] = {}
     for night in range(nights):

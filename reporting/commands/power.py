@@ -13,9 +13,9 @@ from reporting.columns import aligned
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import add_words, of_each_test, selected
 from reporting.commands.tonight import add_tonight, until_tonight
-from reporting.gate.estimates import Strictness
+from reporting.gate.estimates import NIGHTS_A_MONTH, Strictness
 from reporting.gate.judge import strictness_of
-from reporting.gate.power import CHANCE, MONTH, NIGHTS, Sight, sight_of
+from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
 from reporting.gate.replay import LEAST_NIGHTS, Replay, replay
 from reporting.gate.series import Pin, Series, pin_of, series_of
 from reporting.phrases import percent
@@ -27,8 +27,7 @@ HEADINGS = (
     "metric",
     "runs a night",
     *(f"-{100 * loss:.0f} %" for loss in LOSSES),
-    "drifts",
-    "steps",
+    "false alarms",
     "it finds",
 )
 
@@ -52,7 +51,6 @@ def main(options: argparse.Namespace) -> int:
     """Print a line for each series, and the false alarms of all series together."""
     rows: list[tuple[str, ...]] = []
     others = []
-    sights = []
     replays = []
     for one in _pinned_series(options):
         name = (one.series.test, one.series.metric)
@@ -62,21 +60,18 @@ def main(options: argparse.Namespace) -> int:
         if sight is None or one.pin is None:
             others.append(" ".join(name))
             continue
-        rows.append((*name, *_cells(sight)))
-        sights.append(sight)
         replayed = replay(one.series, one.pin, SHUFFLES, one.strictness)
+        rows.append((*name, *_cells(sight, replayed)))
         if replayed is not None:
             replays.append(replayed)
     if rows:
-        print(f"The chance that a lasting loss is red within {NIGHTS} nights, and false alarms in {MONTH} nights.")
+        print(f"The chance that a lasting loss is red within {NIGHTS} nights.")
         print("A step is red only if its repeat is one, too. What is red without a loss is not counted as found.")
         print(f"The last column: the loss that is found {100 * CHANCE:.0f} times of 100.")
         print("Too loud: without any change six nights are red so often that no loss is found with this chance.\n")
         for line in aligned([HEADINGS, *rows], (0, 1)):
             print(printable(line))
-        print(f"\nFalse alarms of all series in {MONTH} nights:")
-        print(_modelled(sights))
-        print(_replayed(replays, len(rows)))
+        print(_false_alarms(replays, len(rows)))
     if others:
         print("\nFewer than 20 runs lie at the level of the pin of:")
         for other in others:
@@ -84,25 +79,20 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _modelled(sights: Sequence[Sight]) -> str:
-    drifts = sum(sight.drifts for sight in sights)
-    steps = sum(sight.steps for sight in sights)
-    return (
-        f"  modelled  {drifts + steps:.1f}: {drifts:.1f} drifts of seven nights and {steps:.1f} confirmed steps of a "
-        "single run, in nights drawn with the noise of each series"
-    )
-
-
-def _replayed(replays: Sequence[Replay], pinned: int) -> str:
-    """The only figure that assumes nothing about the noise."""
+def _false_alarms(replays: Sequence[Replay], pinned: int) -> str:
+    """Those of all series together."""
     few = f"fewer than {LEAST_NIGHTS} quiet nights, or no run behind those of the pin"
     if not replays:
-        return f"  replayed  not known: all series have {few}"
-    alarms = sum(MONTH * replayed.alarms / replayed.nights for replayed in replays)
-    line = f"  replayed  {alarms:.1f}: the gate on the series' own nights, in {SHUFFLES} shuffled orders"
+        return f"\nFalse alarms are not known: all series have {few}."
+    line = f"\n{sum(map(_a_month, replays)):.1f} false alarms in {NIGHTS_A_MONTH} nights: "
+    line += f"the gate on the series' own nights, in {SHUFFLES} shuffled orders"
     if len(replays) < pinned:
         line += f" ({len(replays)} of {pinned} series; the others have {few})"
     return line
+
+
+def _a_month(replayed: Replay) -> float:
+    return NIGHTS_A_MONTH * replayed.alarms / replayed.nights
 
 
 def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
@@ -127,10 +117,11 @@ def _pinned_series(options: argparse.Namespace) -> Iterator[PinnedSeries]:
             yield PinnedSeries(series, pin_of(series, acceptance), strictness_of(references, len(like.metrics)))
 
 
-def _cells(sight: Sight) -> list[str]:
+def _cells(sight: Sight, replayed: Replay | None) -> list[str]:
     chances = [f"{100 * sight.chance(loss):.0f} %" for loss in LOSSES]
+    alarms = "-" if replayed is None else f"{_a_month(replayed):.2f}"
     loss = sight.loss()
     finds = f"too loud: red {100 * sight.red_without_loss:.0f} of 100"
     if loss is not None:
         finds = percent(-loss)
-    return [str(sight.runs_per_night), *chances, f"{sight.drifts:.2f}", f"{sight.steps:.2f}", finds]
+    return [str(sight.runs_per_night), *chances, alarms, finds]

@@ -83,12 +83,6 @@ class Comparison:
             return self.course.lasting.limit
         return 0.0 if self.window is None else self.window.limit
 
-    @property
-    def is_new_loss(self) -> bool:
-        """Whether the last seven nights are red since this run."""
-        lasting = self.course.lasting
-        return lasting is not None and self.course.runs[lasting.seen] is self.run
-
     def findings(self) -> list[LevelChange]:
         """What is away from the pin. The first one is the verdict; nothing, if the run is ok."""
         found = []
@@ -152,10 +146,7 @@ class Comparison:
 
     def error(self, runs: int) -> float:
         """The standard error of so many runs together beside the pin."""
-        pin_error = estimates.error_of_median(self.noise, self.pin.runs)
-        if self.pin.acceptance is not None:
-            pin_error = self.pin.acceptance.error
-        return estimates.standard_error_of_change(self.noise, runs, pin_error)
+        return estimates.standard_error_of_change(self.noise, runs, self.pin.error(self.noise))
 
     def shift(self) -> Shift | None:
         """How a lasting loss has changed by more than its limit since its first seven nights."""

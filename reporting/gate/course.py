@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
+from typing import Self
 
 from reporting.gate import estimates
 from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness, noise_of
@@ -149,17 +150,12 @@ def _lasting_of(losses: Sequence[Loss]) -> Loss | None:
 
 def course_of(series: Series, pin: Pin, strictness: Strictness) -> Course:
     """The course of a series beside a pin that is not 0."""
-    walk = Walk(series, pin, strictness)
-    for index in range(len(walk.runs)):
-        walk.go_on(index)
-    return walk.course()
+    return Walk(series, pin, strictness).to_the_end().course()
 
 
 def noise_of_level(series: Series, pin: Pin, strictness: Strictness | None = None) -> Noise:
     """The noise of the pin's level, from all runs that were there."""
-    walk = Walk(series, pin, strictness or Strictness())
-    for index in range(len(walk.runs)):
-        walk.go_on(index)
+    walk = Walk(series, pin, strictness or Strictness()).to_the_end()
     return walk.noise_before(len(walk.runs))
 
 
@@ -182,6 +178,12 @@ class Walk:
         self.changes = self.series.changes(self.runs, self.pin.level)
         of_pin = [] if self.pin.acceptance is not None else learned(self.series)
         self.of_pin = {run.run_id for run in of_pin}
+
+    def to_the_end(self) -> Self:
+        """Judge all runs."""
+        for index in range(len(self.runs)):
+            self.go_on(index)
+        return self
 
     def go_on(self, index: int) -> None:
         """Judge the next run as if it were the last one."""
@@ -228,18 +230,15 @@ class Walk:
         self.steps[index] = self.changes[index] < -estimates.step_limit(lasting.noise)
         self._lose(lasting.first, index)
         changes = self._changes_of(lasting.nights)
-        left = lasting.share_left(changes)
         lasting = replace(lasting, red_nights=lasting.red_nights + (index == self.nights[-1]))
         if lasting.ends_with(changes):
             remembered = len(self.nights) + min(lasting.red_nights, WINDOW_NIGHTS)
             self.losses[-1] = replace(lasting, last=index, remembered=remembered)
             self.repaired_from = self.level_from = self.nights[-lasting.nights :][0]
-        elif left < estimates.LEFT_AT_END:  # what is left is beyond the limit: a part of it has been repaired
-            self.losses[-1] = self._sized(replace(lasting, sized_from=self.nights[-lasting.nights :][0]))
-        elif left > estimates.LEFT_OF_LOSS:
-            self.losses[-1] = self._sized(lasting)
-        else:
-            self.losses[-1] = lasting
+            return
+        if lasting.share_left(changes) < estimates.LEFT_AT_END:  # what is left of it is beyond its limit
+            lasting = replace(lasting, sized_from=self.nights[-lasting.nights :][0])
+        self.losses[-1] = self._sized(lasting)
 
     def _sized(self, loss: Loss) -> Loss:
         """A loss with the size of its runs up to now."""
@@ -252,8 +251,8 @@ class Walk:
         ended = self.losses[-1] if self.losses else None
         if ended is None or len(self.nights) > ended.remembered:
             return False
-        since = max(self.nights[-estimates.MOST_NIGHTS :][0], self.repaired_from)
-        if ended.share_left(self.changes[since : index + 1]) < estimates.LEFT_OF_LOSS:
+        since_then = self.changes[self.repaired_from : index + 1]
+        if ended.ends_with(self._changes_of(ended.nights)) or ended.ends_with(since_then):
             return False
         self.losses.append(replace(ended, seen=index, last=None))
         self.repaired_from = 0
@@ -342,9 +341,7 @@ class Walk:
         if not self.runs or not self._is_judged():
             return None
         runs = self._in_window()
-        pin_error = estimates.error_of_median(noise, self.pin.runs)
-        if self.pin.acceptance is not None:
-            pin_error = self.pin.acceptance.error
+        pin_error = self.pin.error(noise)
         error = estimates.standard_error_of_change(noise, len(runs), pin_error)
         value = median([run.value for run in runs])
         return RecentNights(

@@ -319,10 +319,10 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
 def _window_limit(comparison: Comparison) -> str:
     """The limit of the last nights, and where it comes from."""
     lasting = comparison.course.lasting
-    limit = size(comparison.window_limit)
-    if lasting is not None and not comparison.is_new_loss:
-        return f"limit {limit}, that of {comparison.course.runs[lasting.seen].night}, when it became red"
-    return f"limit {limit} = {comparison.strictness.errors:.3g} x error, at least {size(estimates.LEAST_DRIFT, 0)}"
+    limit = f"limit {size(comparison.window_limit)} = {comparison.strictness.errors:.3g} x error"
+    if lasting is not None:
+        return f"{limit} when it became red, on {comparison.course.runs[lasting.seen].night}"
+    return f"{limit}, at least {size(estimates.LEAST_DRIFT, 0)}"
 
 
 def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the gate can see in one series: which loss it finds within six nights, and how often it cries for nothing.
+"""What the gate can see in one series: which loss it finds within six nights.
 
 The runs of many nights are simulated, with the level, the deviation, the autocorrelation and the outliers that the
 series has shown. The gate's limits are applied to them. A step is red only if a repeat is a step, too. The repeat is a
@@ -24,8 +24,6 @@ from reporting.gate.series import Pin, Series
 
 NIGHTS = 6
 """A lasting loss is to be found within this many nights."""
-MONTH = 30
-"""Nights for which false alarms are counted."""
 CHANCE = 0.8
 """The chance with which `Sight.loss` is found."""
 LEAST_LOSS = 0.001
@@ -45,14 +43,10 @@ class Sight:
         runs_per_night: how many it has.
         least_losses: of each trial the least lasting loss that is red within six nights, as a fraction; sorted. It is 0
             where the trial is red without a loss.
-        drifts: how many false alarms of the last seven nights together begin in 30 nights.
-        steps: how many false alarms of single runs, each confirmed by its repeat, begin in 30 nights.
     """
 
     runs_per_night: int
     least_losses: tuple[float, ...]
-    drifts: float
-    steps: float
 
     @property
     def red_without_loss(self) -> float:
@@ -126,21 +120,16 @@ def sight_of(
     limits = _limits(noise_of_level(series, pin, strictness), pin, each_night, strictness)
     is_repeated = any(run.judged for run in runs)
     least_losses = []
-    drifts = 0
-    steps = 0
     generator = random.Random(1)  # the same question has the same answer
     for drawn in _drawn_sources(source, trials, generator):
-        nights = (BEFORE + 1 + MONTH) * each_night
+        nights = (BEFORE + NIGHTS) * each_night
         values = _simulated(drawn, nights, generator)
         repeats = [*values[:1], *values[:-1]]  # where nothing is repeated, the run before decides
         if is_repeated:
             repeats = _simulated(dataclasses.replace(drawn, autocorrelation=0.0), nights, generator)
         confirmed = [max(pair) for pair in zip(values, repeats, strict=True)]  # the better of both decides
         least_losses.append(_least_loss(values, confirmed, limits, each_night))
-        began = _false_alarms(values, confirmed, limits, each_night)
-        drifts += began[0]
-        steps += began[1]
-    return Sight(each_night, tuple(sorted(least_losses)), drifts / trials, steps / trials)
+    return Sight(each_night, tuple(sorted(least_losses)))
 
 
 def _source_of(changes: Sequence[float]) -> _Source:
@@ -163,11 +152,7 @@ def _source_of(changes: Sequence[float]) -> _Source:
 
 
 def _limits(noise: Noise, pin: Pin, each_night: int, strictness: Strictness) -> _Limits:
-    if pin.acceptance is None:
-        pin_error = estimates.error_of_median(noise, pin.runs)
-    else:
-        pin_error = pin.acceptance.error
-    error = estimates.standard_error_of_change(noise, WINDOW_NIGHTS * each_night, pin_error)
+    error = estimates.standard_error_of_change(noise, WINDOW_NIGHTS * each_night, pin.error(noise))
     return _Limits(estimates.drift_limit(error, strictness.errors), estimates.step_limit(noise))
 
 
@@ -224,21 +209,3 @@ def _least_loss(values: Sequence[float], confirmed: Sequence[float], limits: _Li
         if lacking <= len(since):
             least = min(least, since[max(lacking, 1) - 1] + limits.drift)
     return max(least, 0.0)
-
-
-def _false_alarms(
-    values: Sequence[float], confirmed: Sequence[float], limits: _Limits, each_night: int
-) -> tuple[int, int]:
-    """How often a drift, and a step without one, begins in the nights after the seventh."""
-    drifts = 0
-    steps = 0
-    length = WINDOW_NIGHTS * each_night
-    was_red = True  # the seventh night begins nothing
-    for end in range(length, len(values) + 1, each_night):
-        drift = median(values[end - length : end]) < -limits.drift
-        step = min(confirmed[end - each_night : end]) < -limits.step
-        if not was_red:
-            drifts += drift
-            steps += step and not drift
-        was_red = drift or step
-    return drifts, steps

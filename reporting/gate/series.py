@@ -118,6 +118,10 @@ class Pin:
     runs: int
     acceptance: Acceptance | None = None
 
+    def error(self, noise: estimates.Noise) -> float:
+        """The standard error of its level, as a fraction."""
+        return estimates.error_of_median(noise, self.runs) if self.acceptance is None else self.acceptance.error
+
 
 def order(envelope: Envelope) -> tuple[float, str, str]:
     """Runs are sorted by this. It does not depend on files and lines."""

@@ -194,18 +194,18 @@ def test_a_red_ends_once_little_of_its_loss_is_left_and_says_so_beforehand():
     said = "Slower since 2026-11-01 by 2.0 ± 0.8 %; 3 more nights at 100.0 samples/s would end it."
     assert lasting.text.splitlines()[1] == said
     assert "1 more night at 100.0 samples/s would end it." in ends_soon.text
-    assert "still lost      0.89 in the last 5 nights; it ends below 0.43" in lasting.text
+    assert "still lost      0.89 in the last 5 nights; it ends below 0.44" in lasting.text
     assert "of 1.72 % below 100.0, the median of the runs before it:" in lasting.text
     assert "5 nights: (8.97 x 0.40 % / 1.72 %)^2, 2 to 6" in lasting.text
     assert (lasting.limit, lasting.scale) == (verdicts[36].limit, verdicts[36].scale)
-    assert "limit 1.39 %, that of 2026-11-05, when it became red" in lasting.text
+    assert "limit 1.39 % = 3 x error when it became red, on 2026-11-05  RED" in lasting.text
 
 
 def test_a_loss_that_comes_back_within_a_week_is_the_same_loss_and_a_later_one_is_not():
     values = [*nights(30), *nights(12, 98.0, 30), *nights(4, first=42)]
     soon, late = [*values, *nights(6, 98.0, 46)], [*values, *nights(14, first=46), *nights(9, 98.0, 60)]
     verdicts = replay(soon)
-    assert [verdict.red for verdict in verdicts[42:]] == [True] * 3 + [False] * 4 + [True] * 3
+    assert [verdict.red for verdict in verdicts[42:]] == [True] * 3 + [False] * 3 + [True] * 4
     assert {verdict.since for verdict in verdicts if verdict.red} == {night(30)}
     assert replay(late)[-1].since == night(60)
 
