@@ -41,7 +41,7 @@ GONE: Mapping[tuple[str, ...], str] = {
     ("python -m platforms", "prune", "--context"): _OTHER_NAMESPACE,
     ("python -m platforms", "prune", "--namespace"): _OTHER_NAMESPACE,
     ("python -m reporting", "aa"): (
-        "type: python -m reporting power; it counts the gate's false alarms on the centre's own nights in shuffled order"
+        "type: python -m reporting power; it counts false alarms on the centre's own nights in shuffled order"
     ),
     ("python -m reporting", "anchors"): (
         "type: python -m reporting table --anchors; all published numbers stand in reporting/tables/anchors.yaml"

@@ -13,7 +13,7 @@ from reporting.columns import aligned
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import add_words, of_each_test, selected
 from reporting.commands.tonight import add_tonight, until_tonight
-from reporting.gate.estimates import NIGHTS_A_MONTH, Strictness
+from reporting.gate.estimates import DRIFT_ERRORS, NIGHTS_A_MONTH, Strictness
 from reporting.gate.judge import strictness_of
 from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
 from reporting.gate.replay import LEAST_NIGHTS, Replay, replay
@@ -52,6 +52,7 @@ def main(options: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = []
     others = []
     replays = []
+    errors = DRIFT_ERRORS
     for one in _pinned_series(options):
         name = (one.series.test, one.series.metric)
         sight = None
@@ -60,6 +61,7 @@ def main(options: argparse.Namespace) -> int:
         if sight is None or one.pin is None:
             others.append(" ".join(name))
             continue
+        errors = max(errors, one.strictness.errors)
         replayed = replay(one.series, one.pin, SHUFFLES, one.strictness)
         rows.append((*name, *_cells(sight, replayed)))
         if replayed is not None:
@@ -68,6 +70,8 @@ def main(options: argparse.Namespace) -> int:
         print(f"The chance that a lasting loss is red within {NIGHTS} nights.")
         print("A step is red only if its repeat is one, too. What is red without a loss is not counted as found.")
         print(f"The last column: the loss that is found {100 * CHANCE:.0f} times of 100.")
+        if errors > DRIFT_ERRORS:
+            print(f"For so many tests seven nights are red beyond {errors:.1f} errors instead of {DRIFT_ERRORS:g}.")
         print("Too loud: without any change six nights are red so often that no loss is found with this chance.\n")
         for line in aligned([HEADINGS, *rows], (0, 1)):
             print(printable(line))

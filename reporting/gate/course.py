@@ -63,8 +63,9 @@ class Loss:
         limit: of the last seven nights when it was found, as a positive fraction.
         noise: of the runs before it. Their level is the one that the series must come back to.
         window_error: the standard error of the median of the seven nights when it was found.
-        size: how far its runs are below that level, as a positive fraction.
         sized_from: the first run that its size is of; a later one than `first` if it has become smaller.
+        runs: how many these are, up to now.
+        below: how far their median is below that level, as a positive fraction; 0 if it is not.
         red_nights: in how many nights it has been red.
         last: the run with which it ended; None while it lasts.
         remembered: until the night with this number it is the same loss if it comes back.
@@ -75,11 +76,17 @@ class Loss:
     limit: float
     noise: Noise
     window_error: float
-    size: float
     sized_from: int
+    runs: int = 0
+    below: float = 0.0
     red_nights: int = 1
     last: int | None = None
     remembered: int = 0
+
+    @property
+    def size(self) -> float:
+        """How large it is taken to be, as a positive fraction."""
+        return estimates.size_of_loss(self.below, self.runs, self.limit)
 
     @property
     def nights(self) -> int:
@@ -216,7 +223,7 @@ class Walk:
         if window < -limit:
             first = self._start(window)
             error = estimates.error_of_window(noise, len(self._in_window()))
-            self.losses.append(self._sized(Loss(first, index, limit, noise, error, 0.0, first)))
+            self.losses.append(self._sized(Loss(first, index, limit, noise, error, first)))
             self._lose(first, index)
             return
         improved = found is not None and window > found.limit
@@ -243,8 +250,7 @@ class Walk:
     def _sized(self, loss: Loss) -> Loss:
         """A loss with the size of its runs up to now."""
         changes = self.changes[loss.sized_from : len(self.away)]
-        below = max(loss.noise.level - median(changes), 0.0)
-        return replace(loss, size=estimates.size_of_loss(below, len(changes), loss.limit))
+        return replace(loss, runs=len(changes), below=max(loss.noise.level - median(changes), 0.0))
 
     def _comes_back(self, index: int) -> bool:
         """Whether the last loss goes on with this run although it seemed to have ended."""

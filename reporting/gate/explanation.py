@@ -329,12 +329,14 @@ def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[st
     """How much of a lasting loss is left, and in how many nights."""
     level = comparison.pin.level
     before = number(comparison.series.value_at(lasting.noise.level, level), level)
-    errors = f"{estimates.ERRORS_APART:.2f} x {size(lasting.window_error)} / {size(lasting.size)}"
+    one, more = size(lasting.size), estimates.RUNS_AT_LIMIT
+    runs = f"({lasting.runs} x {size(lasting.below)} + {more} x {size(lasting.limit)}) / {lasting.runs + more}"
+    errors = f"({estimates.ERRORS_APART:.2f} x {size(lasting.window_error)} / {one})^2"
     return [
         _line("still lost", f"{left:.2f} in the last {lasting.nights} nights; it ends below {estimates.LEFT_AT_END}"),
-        _line("", f"of {size(lasting.size)} below {before}, the median of the runs before it:"),
-        _line("", f"its own runs, and {estimates.RUNS_AT_LIMIT} more at the limit"),
-        _line("", f"{lasting.nights} nights: ({errors})^2, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
+        _line("", f"0 is {before}, the median of the runs before; 1 is {one} below it, or more"),
+        _line("", f"{one} = {runs}, its runs and {more} at the limit"),
+        _line("", f"{lasting.nights} nights = {errors}, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
     ]
 
 
