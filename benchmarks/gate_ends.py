@@ -11,12 +11,12 @@ that a site of its size can just see. In per cent:
 - green: nights that are not red from a week after the first red one until the repair.
 - seen: of the series that were red in the last night of the loss, those that are green within six nights of its repair.
 - again: those that are red again within twelve nights of the repair.
-- of a loss of three quarters of the limit, the green nights; of one of twice the limit, what is seen in three nights.
+- of a loss of three quarters of the limit the green nights, and of one of twice the limit what is seen in three nights.
 
-Figures in brackets are those of the rule before: a red ends when its seven nights are within 0.65 of their limit. Of the
-other noise, `t3` has the tails of Student's t with three degrees of freedom; the level of `two modes` changes between
-them in three nights of ten; of `nights missing` one of five is; a `slide` comes at 2 % in 30 nights. `three a night`
-are judged by the product itself, without single runs.
+Figures in brackets are those of the rule before: a red ends when its seven nights are within 0.65 of their limit. Of
+the other noise, `t3` has the tails of Student's t with three degrees of freedom; the level of `two modes` changes
+between them in three nights of ten; of `nights missing` one of five is; a `slide` comes at 2 % in 30 nights. `three a
+night` are judged by the product itself, without single runs.
 
 Prints Markdown. Exit code 1: a promise of docs/gate.md is missed.
 """
@@ -308,34 +308,32 @@ class WalkBefore(Walk):
         return False
 
 
+def reds_of_product(walk: Callable[..., Walk], values: Floats) -> list[bool]:
+    """The nights in which seven nights together are red, by the product: an array of nights x runs of a night."""
+    runs = []
+    for night, of_night in enumerate(values):
+        date = FIRST + datetime.timedelta(days=night)
+        for number, value in enumerate(of_night):
+            run_id = f"{night}-{number}"
+            runs.append(RunValue(run_id, date, float(value), eligible=True, calm=True, envelope=NOTHING))
+    series = OfProduct("simulated", "rate", "samples/s", "higher", "", tuple(runs))
+    pin = pin_of(series, None)
+    if pin is None:
+        raise ValueError("a simulated series has no pin")
+    gone = walk(series, pin, Strictness()).to_the_end().course()
+    return [gone.was_red((night + 1) * values.shape[1] - 1) for night in range(len(values))]
+
+
 def three_a_night(walk: Callable[..., Walk], series: int, draw: np.random.Generator) -> list[float]:
     """The figures of `Lives.judged` for three runs a night."""
-    noise = of_kind(Kind(0.015))
-    strict = Strictness()
-
-    def red(values: Floats, number: int) -> list[bool]:
-        nights = [FIRST + datetime.timedelta(days=one) for one in range(values.shape[0])]
-        runs = [
-            RunValue(f"{night}-{one}", nights[night], float(value), eligible=True, calm=True, envelope=NOTHING)
-            for night, of_night in enumerate(values)
-            for one, value in enumerate(of_night)
-        ]
-        product = OfProduct("simulated", "rate", "samples/s", "higher", "", tuple(runs))
-        pin = pin_of(product, None)
-        assert pin is not None
-        gone = walk(product, pin, strict)
-        for index in range(len(gone.runs)):
-            gone.go_on(index)
-        return [gone.course().was_red(3 * night + 2) for night in range(number)]
 
     def judged(of: Series) -> Flags:
-        values = 1 + 0.015 * draw.standard_normal((*of.values.shape, 3)) + (of.values[..., None] - 1)
-        return np.array([red(one, of.values.shape[1]) for one in values])
+        values = of.values[..., None] + 0.015 * draw.standard_normal((*of.values.shape, 3))
+        return np.array([reds_of_product(walk, one) for one in values])
 
     exact = Noise("", lambda series, nights, draw: np.ones((series, nights)))
-    calm = exact.calm(series, draw)
-    figures = [share(judged(calm)[:, PIN_RUNS:])]
-    limit = Lives.of(noise, 1, 200, draw).limit / np.sqrt(2)  # of 21 runs beside a pin of 20
+    figures = [share(judged(exact.calm(series, draw))[:, PIN_RUNS:])]
+    limit = Lives.of(NORMAL[1], 1, 200, draw).limit / np.sqrt(2)  # of 21 runs beside a pin of 20
     for part in PARTS:
         lost = exact.lost(part * limit, series, draw)
         figures += course(lost, judged(lost))
