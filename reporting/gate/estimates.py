@@ -31,7 +31,7 @@ OUTLIER = 2.5
 HIGHEST_AUTOCORRELATION = 0.9
 
 # Three errors are beyond chance in one night of 740, but the limits are estimates, and each night is a new try: so
-# .45 of 100 nights are red without a change at CV 1.5 %, and 86 % of the losses of 4 % are found within six nights.
+# .28 of 100 nights are red without a change at CV 1.5 %, and 85 % of the losses of 4 % are found within six nights.
 DRIFT_ERRORS = 3.0
 # A smaller loss is not worth a morning of work, however sure it is.
 LEAST_DRIFT = 0.01

@@ -293,8 +293,7 @@ def _scale(noise: Noise) -> str:
 def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
     pin, noise = comparison.pin, comparison.noise
     values = " ".join(number(run.value, pin.level) for run in window.runs)
-    over = "  RED" if comparison.course.lasting is not None else ""
-    median_of_nights = f"{number(window.value, pin.level)}, {percent(window.change)}; {_window_limit(comparison)}{over}"
+    median_of_nights = f"{number(window.value, pin.level)}, {percent(window.change)}; {_window_limit(comparison)}"
     parts = f"sqrt({100 * window.own_error:.2f}^2 + {100 * window.pin_error:.2f}^2) %"
     of_pin = f"{size(window.pin_error)} of the pin"
     if pin.acceptance is not None:
@@ -319,10 +318,11 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
 def _window_limit(comparison: Comparison) -> str:
     """The limit of the last nights, and where it comes from."""
     lasting = comparison.course.lasting
-    limit = f"limit {size(comparison.window_limit)} = {comparison.strictness.errors:.3g} x error"
-    if lasting is not None:
-        return f"{limit} when it became red, on {comparison.course.runs[lasting.seen].night}"
-    return f"{limit}, at least {size(estimates.LEAST_DRIFT, 0)}"
+    rule = f"{comparison.strictness.errors:.3g} x error, at least {size(estimates.LEAST_DRIFT, 0)}"
+    limit = f"limit {size(comparison.window_limit)} = {rule}"
+    if lasting is None:
+        return limit
+    return f"{limit}, when it became red on {comparison.course.runs[lasting.seen].night}"
 
 
 def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[str]:
@@ -330,12 +330,15 @@ def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[st
     level = comparison.pin.level
     before = number(comparison.series.value_at(lasting.noise.level, level), level)
     one, more = size(lasting.size), estimates.RUNS_AT_LIMIT
-    runs = f"({lasting.runs} x {size(lasting.below)} + {more} x {size(lasting.limit)}) / {lasting.runs + more}"
+    mean = f"({lasting.runs} x {size(lasting.below)} + {more} x {size(lasting.limit)}) / {lasting.runs + more}"
     errors = f"({estimates.ERRORS_APART:.2f} x {size(lasting.window_error)} / {one})^2"
     return [
-        _line("still lost", f"{left:.2f} in the last {lasting.nights} nights; it ends below {estimates.LEFT_AT_END}"),
-        _line("", f"0 is {before}, the median of the runs before; 1 is {one} below it, or more"),
-        _line("", f"{one} = {runs}, its runs and {more} at the limit"),
+        _line(
+            "still lost",
+            f"{left:.2f} in the last {lasting.nights} nights; red until below {estimates.LEFT_AT_END}  RED",
+        ),
+        _line("", f"0: back at {before}, the median of the runs before; 1: {one} below it, or more"),
+        _line("", f"{one} = {mean}: its runs, and {more} as if at the limit"),
         _line("", f"{lasting.nights} nights = {errors}, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
     ]
 
