@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from reporting.gate import estimates
-from reporting.gate.course import Course, RecentNights, course_of, start_from
+from reporting.gate.course import DRIFT_NIGHTS, Course, RecentNights, course_of, start_from
 from reporting.gate.estimates import RETURN, WINDOW_NIGHTS, Noise, Strictness
 from reporting.gate.series import Pin, RunValue, Series
 from reporting.gate.verdict import Extent, Kind
@@ -149,14 +149,14 @@ class Comparison:
         return estimates.standard_error_of_change(self.noise, runs, self.pin.error(self.noise))
 
     def shift(self) -> Shift | None:
-        """How a lasting loss has changed by more than its limit since its first seven nights."""
+        """How a lasting loss has changed by more than its limit since its first nights, seven at most."""
         lasting, window = self.course.lasting, self.window
         if lasting is None or window is None:
             return None
         runs = self.course.runs[lasting.first :]
-        week = runs[0].night + WINDOW_NIGHTS * datetime.timedelta(days=1)
-        at_first = [run for run in runs if run.night < week]
-        if window.runs[0].night < week:
+        end = min(runs[0].night + WINDOW_NIGHTS * datetime.timedelta(days=1), window.runs[0].night)
+        at_first = [run for run in runs if run.night < end]
+        if len({run.night for run in at_first}) < DRIFT_NIGHTS:
             return None
         was = median(self.series.changes(at_first, self.pin.level))
         error = math.hypot(estimates.error_of_window(self.noise, len(at_first)), window.own_error)

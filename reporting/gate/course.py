@@ -295,10 +295,10 @@ class Walk:
         )
 
     def _nights_to_end(self, lasting: Loss) -> int:
-        """How many nights at the level before a loss would end it, with one run each."""
+        """How many nights at the level before a loss would end it."""
         for more in range(1, lasting.nights):
             kept = self._changes_of(lasting.nights - more)
-            if lasting.ends_with([*kept, *[lasting.noise.level] * more]):
+            if lasting.ends_with([*kept, *[lasting.noise.level] * more * self._each_night()]):
                 return more
         return lasting.nights
 
@@ -315,8 +315,11 @@ class Walk:
         kept = self.pin.acceptance
         if kept is not None and len(known) < PIN_RUNS:
             return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
-        each_night = max(round(len(self.runs) / max(len(self.nights), 1)), 1)
-        return noise_of(known, each_night=each_night, tail=self.strictness.tail)
+        return noise_of(known, each_night=self._each_night(), tail=self.strictness.tail)
+
+    def _each_night(self) -> int:
+        """How many runs a night has."""
+        return max(round(len(self.runs) / max(len(self.nights), 1)), 1)
 
     def _lose(self, first: int, last: int) -> None:
         for index in range(first, last + 1):

@@ -227,9 +227,9 @@ def test_what_is_left_of_a_loss_after_half_a_repair_goes_on_until_it_is_gone_and
 
 
 def test_a_second_loss_during_the_first_is_told():
-    verdicts = replay([*nights(30), *nights(15, 97.0, 30), *nights(10, 92.0, 45)])
-    assert "The loss was" not in verdicts[44].text
-    assert "The loss was 3.0 % at first, and is 8.0 % since 2026-11-16." in verdicts[-1].text
+    verdicts = replay([*nights(30), *nights(8, 97.0, 30), *nights(10, 92.0, 38)])
+    assert "The loss was" not in verdicts[37].text
+    assert "The loss was 3.0 % at first, and is 7.8 % since 2026-11-09." in verdicts[41].text
 
 
 def test_the_level_to_come_back_to_is_that_of_the_nights_before_the_loss():
