@@ -337,7 +337,7 @@ def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[st
             "still lost",
             f"{left:.2f} in the last {lasting.nights} nights; red until below {estimates.LEFT_AT_END}  RED",
         ),
-        _line("", f"0: back at {before}, the median of the runs before; 1: {one} below it, or more"),
+        _line("", f"0: back at {before}, the median of the runs before; 1: {one} worse, or more"),
         _line("", f"{one} = {mean}: its runs, and {more} as if at the limit"),
         _line("", f"{lasting.nights} nights = {errors}, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
     ]

@@ -195,7 +195,7 @@ def test_a_red_ends_once_little_of_its_loss_is_left_and_says_so_beforehand():
     assert lasting.text.splitlines()[1] == said
     assert "1 more night at 100.0 samples/s would end it." in ends_soon.text
     assert "still lost      0.89 in the last 5 nights; red until below 0.44  RED" in lasting.text
-    assert "0: back at 100.0, the median of the runs before; 1: 1.72 % below it, or more" in lasting.text
+    assert "0: back at 100.0, the median of the runs before; 1: 1.72 % worse, or more" in lasting.text
     assert "1.72 % = (12 x 2.00 % + 10 x 1.39 %) / 22: its runs, and 10 as if at the limit" in lasting.text
     assert "5 nights = (8.97 x 0.40 % / 1.72 %)^2, 2 to 6" in lasting.text
     assert (lasting.limit, lasting.scale) == (verdicts[36].limit, verdicts[36].scale)
@@ -209,6 +209,13 @@ def test_a_loss_that_comes_back_within_a_week_is_the_same_loss_and_a_later_one_i
     assert [verdict.red for verdict in verdicts[42:]] == [True] * 3 + [False] * 3 + [True] * 4
     assert {verdict.since for verdict in verdicts if verdict.red} == {night(30)}
     assert replay(late)[-1].since == night(60)
+
+
+def test_a_red_of_a_metric_that_is_better_when_lower_ends_by_the_same_rule():
+    sides = {"unit": "us", "better": "lower"}
+    verdicts = replay([*nights(30, 10.0, **sides), *nights(12, 10.5, 30, **sides), *nights(6, 10.0, 42, **sides)])
+    assert [verdict.red for verdict in verdicts[40:]] == [True] * 2 + [False] * 6
+    assert "by 5.0 ± 0.8 %; 2 more nights at 10.00 us would end it." in verdicts[40].text
 
 
 def test_the_nights_of_a_loss_that_has_ended_begin_no_new_red():
