@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, median, stdev
+from statistics import fmean, median, stdev
 
 from reporting.compare.robust import scaled_mad
 from reporting.gate import estimates
@@ -31,7 +31,6 @@ LEAST_LOSS = 0.001
 
 TRIALS = 1000
 OUTLIER = 3.0  # deviations; a run farther away is no part of the deviation, and is drawn as it is
-DEVIATION_ERROR = 0.71  # of a standard deviation of n runs, as a fraction, times sqrt(n)
 BEFORE = WINDOW_NIGHTS - 1  # nights that a window shares with those before the first one that is judged
 
 
@@ -85,7 +84,6 @@ class _Source:
         autocorrelation: of neighbouring runs.
         outliers: relative to the level.
         outlier_share: how many of the runs are outliers.
-        runs: how many runs this was estimated from.
     """
 
     level: float
@@ -93,7 +91,6 @@ class _Source:
     autocorrelation: float
     outliers: Sequence[float]
     outlier_share: float
-    runs: int
 
 
 def sight_of(
@@ -118,15 +115,16 @@ def sight_of(
     each_night = runs_per_night(runs)
     source = _source_of(series.changes(runs, pin.level))
     limits = _limits(noise_of_level(series, pin, strictness), pin, each_night, strictness)
+    alone = dataclasses.replace(source, autocorrelation=0.0)  # a repeat remembers no run before it
     is_repeated = any(run.judged for run in runs)
     least_losses = []
     generator = random.Random(1)  # the same question has the same answer
-    for drawn in _drawn_sources(source, trials, generator):
-        nights = (BEFORE + NIGHTS) * each_night
-        values = _simulated(drawn, nights, generator)
+    nights = (BEFORE + NIGHTS) * each_night
+    for _ in range(trials):
+        values = _simulated(source, nights, generator)
         repeats = [*values[:1], *values[:-1]]  # where nothing is repeated, the run before decides
         if is_repeated:
-            repeats = _simulated(dataclasses.replace(drawn, autocorrelation=0.0), nights, generator)
+            repeats = _simulated(alone, nights, generator)
         confirmed = [max(pair) for pair in zip(values, repeats, strict=True)]  # the better of both decides
         least_losses.append(_least_loss(values, confirmed, limits, each_night))
     return Sight(each_night, tuple(sorted(least_losses)))
@@ -147,36 +145,12 @@ def _source_of(changes: Sequence[float]) -> _Source:
         autocorrelation=min(max(correlation, 0.0), estimates.HIGHEST_AUTOCORRELATION),
         outliers=outliers,
         outlier_share=share,
-        runs=len(changes),
     )
 
 
 def _limits(noise: Noise, pin: Pin, each_night: int, strictness: Strictness) -> _Limits:
     error = estimates.standard_error_of_change(noise, WINDOW_NIGHTS * each_night, pin.error(noise))
     return _Limits(estimates.drift_limit(error, strictness.errors), estimates.step_limit(noise))
-
-
-def _drawn_sources(source: _Source, trials: int, generator: random.Random) -> list[_Source]:
-    """What the source may be in truth, since it is an estimate: evenly spread over the estimate's errors."""
-    spread = [NormalDist().inv_cdf((trial + 0.5) / trials) for trial in range(trials)]
-    levels = generator.sample(spread, trials)
-    deviations = generator.sample(spread, trials)
-    correlations = generator.sample(spread, trials)
-    memory = (1 + source.autocorrelation) / (1 - source.autocorrelation)  # so much larger is the variance of a mean
-    level_error = source.deviation * math.sqrt(memory / source.runs)
-    correlation_error = math.sqrt((1 - source.autocorrelation**2) / source.runs)
-    drawn = []
-    for trial in range(trials):
-        correlation = source.autocorrelation + correlation_error * correlations[trial]
-        drawn.append(
-            dataclasses.replace(
-                source,
-                level=source.level + level_error * levels[trial],
-                deviation=source.deviation * math.exp(DEVIATION_ERROR * deviations[trial] / math.sqrt(source.runs)),
-                autocorrelation=min(max(correlation, 0.0), estimates.HIGHEST_AUTOCORRELATION),
-            )
-        )
-    return drawn
 
 
 def _simulated(source: _Source, runs: int, generator: random.Random) -> list[float]:
