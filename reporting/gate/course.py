@@ -115,7 +115,7 @@ class Course:
         steps: of each run, whether it was beyond the limit of one run.
         window: the last seven nights together; None in the first nights after the pin.
         level_from: an index of `runs`: there the last seven nights that were at the pin's level began.
-        left: how much of the lasting loss is left in the nights that tell, from 0 to 1; None without such a loss.
+        left: how much of the lasting loss is left in the nights that tell, from 0 to 1.
         nights_to_end: so many nights at the level before would end it.
     """
 
@@ -126,7 +126,7 @@ class Course:
     steps: Sequence[bool]
     window: RecentNights | None
     level_from: int
-    left: float | None = None
+    left: float = 0.0
     nights_to_end: int = 0
 
     @property
@@ -290,7 +290,7 @@ class Walk:
             steps=self.steps,
             window=self._recent_nights(noise),
             level_from=self.level_from,
-            left=None if lasting is None else lasting.share_left(self._changes_of(lasting.nights)),
+            left=0.0 if lasting is None else lasting.share_left(self._changes_of(lasting.nights)),
             nights_to_end=0 if lasting is None else self._nights_to_end(lasting),
         )
 

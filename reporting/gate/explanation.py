@@ -243,6 +243,8 @@ def numbers(subject: Subject, comparison: Comparison) -> list[str]:
         )
     else:
         lines.extend(_window_lines(comparison, window))
+    if comparison.course.lasting is not None:
+        lines.extend(_left_of_loss(comparison, comparison.course.lasting))
     return lines
 
 
@@ -300,10 +302,6 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
         of_pin += ", as it was accepted"
     else:
         of_pin += f" = {_error(noise, pin.runs)}"
-    course = comparison.course
-    left = []
-    if course.lasting is not None and course.left is not None:
-        left = _left_of_loss(comparison, course.lasting, course.left)
     return [
         _line(f"last {window.nights} nights", median_of_nights),
         _line("", f"median of {values}"),
@@ -311,32 +309,26 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
         _line("error", f"{size(window.error)} = {parts}"),
         _line("", f"{size(window.own_error)} of the nights = {_error_of_nights(noise, len(window.runs))}"),
         _line("", of_pin),
-        *left,
     ]
 
 
 def _window_limit(comparison: Comparison) -> str:
     """The limit of the last nights, and where it comes from."""
-    lasting = comparison.course.lasting
     rule = f"{comparison.strictness.errors:.3g} x error, at least {size(estimates.LEAST_DRIFT, 0)}"
-    limit = f"limit {size(comparison.window_limit)} = {rule}"
-    if lasting is None:
-        return limit
-    return f"{limit}, when it became red on {comparison.course.runs[lasting.seen].night}"
+    when = "" if comparison.course.lasting is None else ", when the loss was found"
+    return f"limit {size(comparison.window_limit)} = {rule}{when}"
 
 
-def _left_of_loss(comparison: Comparison, lasting: Loss, left: float) -> list[str]:
+def _left_of_loss(comparison: Comparison, lasting: Loss) -> list[str]:
     """How much of a lasting loss is left, and in how many nights."""
     level = comparison.pin.level
     before = number(comparison.series.value_at(lasting.noise.level, level), level)
     one, more = size(lasting.size), estimates.RUNS_AT_LIMIT
     mean = f"({lasting.runs} x {size(lasting.below)} + {more} x {size(lasting.limit)}) / {lasting.runs + more}"
     errors = f"({estimates.ERRORS_APART:.2f} x {size(lasting.window_error)} / {one})^2"
+    left = f"{comparison.course.left:.2f} in the last {lasting.nights} nights"
     return [
-        _line(
-            "still lost",
-            f"{left:.2f} in the last {lasting.nights} nights; red until below {estimates.LEFT_AT_END}  RED",
-        ),
+        _line("still lost", f"{left}; red until below {estimates.LEFT_AT_END}  RED"),
         _line("", f"0: back at {before}, the median of the runs before; 1: {one} worse, or more"),
         _line("", f"{one} = {mean}: its runs, and {more} as if at the limit"),
         _line("", f"{lasting.nights} nights = {errors}, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
