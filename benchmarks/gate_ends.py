@@ -53,7 +53,14 @@ CALM = 150
 AFTER = 12
 
 
-class Before(Ends):
+class NotRemembered(Ends):
+    """The gate's own rule, but a loss that has ended is forgotten."""
+
+    def come_back(self, rows: Indexes) -> Flags:
+        return np.zeros(len(rows), dtype=bool)
+
+
+class Before(NotRemembered):
     """The seven nights are within 0.65 of their limit."""
 
     def begun(self, rows: Indexes) -> None:
@@ -64,25 +71,20 @@ class Before(Ends):
         found: Flags = window >= -estimates.RETURN * self.gate.limit[rows]
         return found
 
-    def come_back(self, rows: Indexes) -> Flags:
-        return np.zeros(len(rows), dtype=bool)
 
-
-class OneNight(Before):
+class Likelihoods(NotRemembered):
     """Rules that add up what each night says: how much likelier it is at the pin than at the loss.
 
     Attributes:
         sums: of each series.
     """
 
-    name = ""
-
     def prepare(self, gate: Gate) -> None:
         super().prepare(gate)
         self.sums = np.zeros(len(gate.level))
 
     def begun(self, rows: Indexes) -> None:
-        Ends.begun(self, rows)
+        super().begun(rows)
         self.before[rows] = 0.0
         self.sums[rows] = 0.0
 
@@ -96,7 +98,7 @@ class OneNight(Before):
         return ratios
 
 
-class PageTest(OneNight):
+class PageTest(Likelihoods):
     """A CUSUM of the likelihoods; the bar is low for a red of less than four nights, and high for an older one."""
 
     def ended(self, rows: Indexes) -> Flags:
@@ -106,7 +108,7 @@ class PageTest(OneNight):
         return found
 
 
-class Sequential(OneNight):
+class Sequential(Likelihoods):
     """A sequential probability ratio test (bars of 4) of at most six nights; its sign decides then."""
 
     def prepare(self, gate: Gate) -> None:
@@ -123,7 +125,7 @@ class Sequential(OneNight):
         return found
 
 
-class Filter(OneNight):
+class Filter(Likelihoods):
     """The chance that the loss lasts, if one night of 60 begins or ends one (a Bayesian filter of two states)."""
 
     def begun(self, rows: Indexes) -> None:
@@ -146,11 +148,8 @@ class Filter(OneNight):
         return found
 
 
-class Blocks(Before):
+class SixNights(NotRemembered):
     """The median of the last six nights is nearer to the level before than to the loss."""
-
-    def begun(self, rows: Indexes) -> None:
-        Ends.begun(self, rows)
 
     def ended(self, rows: Indexes) -> Flags:
         for row in rows:
@@ -160,13 +159,6 @@ class Blocks(Before):
         return found
 
 
-class NotRemembered(Ends):
-    """The gate's own rule, but a loss that has ended is forgotten."""
-
-    def come_back(self, rows: Indexes) -> Flags:
-        return np.zeros(len(rows), dtype=bool)
-
-
 RULES: Mapping[str, Callable[[], Ends]] = {
     "before": Before,
     "the gate": Ends,
@@ -174,7 +166,7 @@ RULES: Mapping[str, Callable[[], Ends]] = {
     "Page's test": PageTest,
     "sequential test, at most six nights": Sequential,
     "Bayesian filter": Filter,
-    "median of six nights": Blocks,
+    "median of six nights": SixNights,
 }
 
 

@@ -251,20 +251,9 @@ class Gate:
         near = np.abs(window) <= np.where(far, estimates.RETURN * limit, np.inf)
         at_level = ~was & ~again & ~begins & (near | ~judged)
         self.lasting = kept | begins
-        step = change < -np.where(self._red_step, estimates.RETURN, 1.0) * step_limit
-        sure = self._red_step | self.lasting
-        if repeat is None:
-            confirmed = sure | self._far | (change <= -estimates.LARGE)
-            cleared = np.zeros_like(step)
-        else:
-            confirmed = sure | (repeat / self.level - 1 < -step_limit)
-            cleared = step & ~confirmed
-        far = change < -step_limit
-        self._red_step = step & confirmed
-        self._far = far & ~cleared
+        step = self._judge_step(change, repeat, step_limit)
         red = self._red_step | self.lasting
-        self._cleared = np.column_stack([self._cleared, cleared])
-        self._away = np.column_stack([self._away, far | step | improved | red])
+        self._away = np.column_stack([self._away, (change < -step_limit) | step | improved | red])
         self.limit[begins] = limit[begins]
         for mine, found in zip(
             (*self.noise, self.window_error), (*fresh, fresh.window_error(in_window[rows])), strict=True
@@ -279,6 +268,21 @@ class Gate:
         self.repaired_from[ends] = self._level_from[ends] = self.nights - self._ends.nights[ends]
         self.repaired_from[again] = 0
         return red, step
+
+    def _judge_step(self, change: Floats, repeat: Floats | None, limit: Floats) -> Flags:
+        """Which series have a value beyond the limit of one run. After such a red the limit is less."""
+        step = change < -np.where(self._red_step, estimates.RETURN, 1.0) * limit
+        sure = self._red_step | self.lasting
+        if repeat is None:
+            confirmed = sure | self._far | (change <= -estimates.LARGE)
+            cleared = np.zeros_like(step)
+        else:
+            confirmed = sure | (repeat / self.level - 1 < -limit)
+            cleared = step & ~confirmed
+        self._red_step = step & confirmed
+        self._far = (change < -limit) & ~cleared
+        self._cleared = np.column_stack([self._cleared, cleared])
+        return step
 
     def _last(self, nights: int, wanted: Indexes) -> Floats:
         """The changes of the last nights; those before the wanted ones are not a number."""

@@ -123,7 +123,8 @@ def refuse_unknown_platform(opened: OpenedSite, name: str) -> None:
     with_file = checkout.file_names(opened.folder)
     if name in with_file:
         return
-    known = with_file | {envelope.platform for envelope in opened.read(visits=False)}  # of visits one is read
+    # Of the visits of a test one is read, which is enough for the platform's name.
+    known = with_file | {envelope.platform for envelope in opened.read(visits=False)}
     if name not in known:
         raise RefusedError(f"there is no platform {name!r} {nearest_of(name, known)}")
 

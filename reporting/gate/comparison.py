@@ -138,15 +138,20 @@ class Comparison:
 
     def extent(self, found: LevelChange) -> Extent:
         """How large a change is since it began; what was found, if every run since then is in doubt."""
-        runs = [run for run in self.runs_at_level()[self.start() :] if run.eligible]
+        runs = self._runs_since()
         if not runs:
             return Extent(found.value, found.change, found.nights)
         value = median([run.value for run in runs])
         return Extent(value, self.series.change(value, self.pin.level), len({run.night for run in runs}))
 
-    def error(self, runs: int) -> float:
-        """The standard error of so many runs together beside the pin."""
+    def error(self) -> float:
+        """The standard error of what `extent` finds."""
+        runs = max(len(self._runs_since()), 1)
         return estimates.standard_error_of_change(self.noise, runs, self.pin.error(self.noise))
+
+    def _runs_since(self) -> list[RunValue]:
+        """The runs without doubt since a change began."""
+        return [run for run in self.runs_at_level()[self.start() :] if run.eligible]
 
     def shift(self) -> Shift | None:
         """How a lasting loss has changed by more than its limit since its first nights, seven at most."""

@@ -14,7 +14,7 @@ from typing import Any
 from platforms.job import Role, Trial
 from reporting.gate import estimates
 from reporting.gate.estimates import LARGE
-from reporting.gate.explanation import RIGHT, WRONG, without_answers
+from reporting.gate.explanation import NEXT_RUN, RIGHT, WRONG, without_answers
 from reporting.gate.verdict import Confirmation, Kind, Suspect, Verdict
 from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
@@ -136,6 +136,8 @@ def confirmed(verdict: Verdict, confirmation: Confirmation) -> Verdict:
     if confirmation.kind is Kind.SLOWER:
         short = f"{verdict.short}; {short}"
     first, *rest = without_answers(verdict.text.split("\n"), WITHOUT.get(confirmation.kind, ()))
+    if confirmation.kind is not Kind.SLOWER:  # it is no red of the platform, which such a run would end
+        rest = [line for line in rest if not line.startswith(NEXT_RUN)]
     return dataclasses.replace(
         verdict,
         kind=confirmation.kind,

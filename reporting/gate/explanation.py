@@ -37,6 +37,8 @@ RIGHT = "If the new level is right from now on"
 WRONG = "If it is wrong and will be mended"
 COLUMN = 16
 SURE = 1.96  # standard errors, beyond which chance is in five of 100
+NEXT_RUN = "The next run without doubt"
+"""With it begins the sentence on what ends the red of a single run."""
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,15 @@ def outlook(comparison: Comparison, found: LevelChange) -> list[str]:
         found: as of `change_sentence`.
     """
     lasting = comparison.course.lasting
-    level = comparison.pin.level
     if lasting is None:
-        if found.kind is Kind.FASTER or comparison.is_new_step:
+        if found.kind is Kind.FASTER:
             return []
-        step = size(RETURN * comparison.course.step_limit, 1)
-        return [f"One run without doubt that is less than {step} below the pin ends it."]
-    unit = comparison.series.unit
-    sure = f"{-100 * found.change:.1f} ± {100 * SURE * comparison.error(found.nights):.1f} %"
+        near = size(RETURN * comparison.course.step_limit)
+        return [f"{NEXT_RUN} that is less than {near} worse than the pin ends this red."]
+    sure = f"{-100 * found.change:.1f} ± {100 * SURE * comparison.error():.1f} %"
     nights = counted(comparison.course.nights_to_end, "more night")
-    before = number(comparison.series.value_at(lasting.noise.level, level), level)
-    lines = [f"Slower since {comparison.since()} by {sure}; {nights} at {before} {unit} would end it."]
+    before = f"{_before(comparison, lasting)} {comparison.series.unit}"
+    lines = [f"Slower since {comparison.since()} by {sure}; {nights} at {before} would end it."]
     shift = comparison.shift()
     if shift is not None:
         lines.append(f"The loss was {size(-shift.was, 1)} at first, and is {size(-shift.now, 1)} since {shift.since}.")
@@ -319,17 +319,21 @@ def _window_limit(comparison: Comparison) -> str:
     return f"limit {size(comparison.window_limit)} = {rule}{when}"
 
 
+def _before(comparison: Comparison, lasting: Loss) -> str:
+    """The level before a lasting loss."""
+    level = comparison.pin.level
+    return number(comparison.series.value_at(lasting.noise.level, level), level)
+
+
 def _left_of_loss(comparison: Comparison, lasting: Loss) -> list[str]:
     """How much of a lasting loss is left, and in how many nights."""
-    level = comparison.pin.level
-    before = number(comparison.series.value_at(lasting.noise.level, level), level)
     one, more = size(lasting.size), estimates.RUNS_AT_LIMIT
     mean = f"({lasting.runs} x {size(lasting.below)} + {more} x {size(lasting.limit)}) / {lasting.runs + more}"
     errors = f"({estimates.ERRORS_APART:.2f} x {size(lasting.window_error)} / {one})^2"
     left = f"{comparison.course.left:.2f} in the last {lasting.nights} nights"
     return [
         _line("still lost", f"{left}; red until below {estimates.LEFT_AT_END}  RED"),
-        _line("", f"0: back at {before}, the median of the runs before; 1: {one} worse, or more"),
+        _line("", f"0: back at {_before(comparison, lasting)}, the median of the runs before; 1: {one} worse, or more"),
         _line("", f"{one} = {mean}: its runs, and {more} as if at the limit"),
         _line("", f"{lasting.nights} nights = {errors}, {estimates.FEWEST_NIGHTS} to {estimates.MOST_NIGHTS}"),
     ]

@@ -218,6 +218,15 @@ def test_a_red_of_a_metric_that_is_better_when_lower_ends_by_the_same_rule():
     assert "by 5.0 ± 0.8 %; 2 more nights at 10.00 us would end it." in verdicts[40].text
 
 
+def test_a_red_of_one_run_says_which_run_ends_it_and_that_run_does():
+    past = nights(30)
+    ends = "The next run without doubt that is less than 1.95 % worse than the pin ends this red."
+    assert ends in verdict_on(run(30, 85.0), past).text  # 10 % and more need no repeat
+    assert ends not in verdict_on(run(30, 94.0), past).text  # not red: nothing has confirmed it
+    verdicts = replay([*past, run(30, 85.0), run(31, 97.9), run(32, 98.1)])[30:]
+    assert [verdict.red for verdict in verdicts] == [True, True, False]
+
+
 def test_the_nights_of_a_loss_that_has_ended_begin_no_new_red():
     verdicts = replay([*nights(30), *nights(12, 60.0, 30), *nights(12, first=42)])
     assert [verdict.red for verdict in verdicts[42:]] == [True] + [False] * 11
