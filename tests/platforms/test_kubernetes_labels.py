@@ -17,7 +17,8 @@ from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, State, Status, Submitted
 from platforms.schedulers.kubernetes import create
 from platforms.schedulers.kubernetes.api.client import ApiError
-from platforms.schedulers.kubernetes.api.resources import PODS
+from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects
+from platforms.schedulers.kubernetes.api.resources import PODS, Resource
 from platforms.schedulers.kubernetes.leftovers import NamespaceLeftovers
 from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
@@ -169,6 +170,30 @@ def test_a_job_whose_labels_a_person_removes_is_followed_to_its_end(
         assert job.look().state is State.RUNNING
         time.sleep(0.02)
     job.gate.touch()
+    job.until(State.SUCCEEDED)
+
+
+def test_a_watch_that_is_behind_a_list_takes_no_job_back(
+    kube: Kube, tmp_path: Path, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The LIST of all pods has shown that the pod runs; after that the watch brings what it was before."""
+    job = Following(kube, tmp_path, gate, "job")
+    job.submit()
+    until(lambda: [pod["status"]["phase"] for pod in kube.store.list("pods", "default")[0]] == ["Running"], "it runs")
+    (now,) = kube.store.list("pods", "default")[0]
+    before = {**now, "metadata": now["metadata"] | {"resourceVersion": "1"}, "status": {"phase": "Pending"}}
+    behind: dict[tuple[str, str], Any] = {}
+    whole = Informer.snapshot
+
+    def snapshot(self: Informer, resources: list[Resource], *args: Any, **kwargs: Any) -> NamespaceObjects:
+        return NamespaceObjects(behind, {}) if PODS in resources else whole(self, resources, *args, **kwargs)
+
+    monkeypatch.setattr(Informer, "snapshot", snapshot)
+    assert job.look().state is State.RUNNING
+    behind["Pod", now["metadata"]["name"]] = before
+    assert job.look().state is State.RUNNING
+    job.gate.touch()
+    behind.clear()
     job.until(State.SUCCEEDED)
 
 

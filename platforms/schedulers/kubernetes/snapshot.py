@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError, Status, unseen
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects
+from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects, is_later, version_of
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.job_record import JobRecord, job_of
 from platforms.schedulers.kubernetes.objects.fields import uid
@@ -41,6 +42,7 @@ class SnapshotReader:
         self._clock = clock
         self._explanations: dict[str, tuple[float, Sequence[Object]]] = {}  # by resource: when it was listed, and what
         self._listed_now: set[str] = set()  # the resources of these that this poll has listed
+        self._listed: dict[tuple[str, str], Object] = {}  # our jobs' objects in the last LIST of all there are
         self._surely_gone: set[str] = set()  # uids of pods that have vanished, and have not only lost our labels
         self._retry_s: dict[str, float] = {}  # by resource that could not be listed: when to try again
         self.unseen: dict[str, Status] = {}  # by job id: why the last look could not show the job
@@ -112,14 +114,20 @@ class SnapshotReader:
         """Add what a webhook or a person has taken our labels from: to the informer it does not exist, or is deleted.
 
         All objects of the jobs' kinds are listed, once for all jobs, when a pod has vanished, and while a job lacks its
-        root or one of its pods.
+        root or one of its pods. A WATCH may still be behind that LIST: of two states the later one counts.
         """
+        later = {
+            key: dict(tree)
+            for key, tree in self._listed.items()
+            if key in view.objects and is_later(version_of(tree), version_of(view.objects[key]))
+        }
+        view = replace(view, objects={**view.objects, **later})
         by_name = {job.name: job for job in jobs}
         pods = _pods_by_job(view.objects, by_name)
         vanished = any(kind == "Pod" and uid(tree) not in self._surely_gone for (kind, _), tree in view.gone.items())
         if not vanished and not any(_lacks_something(job, view, pods.get(job.name, ())) for job in jobs):
             return view
-        objects, gone = dict(view.objects), dict(view.gone)
+        objects, gone, self._listed = dict(view.objects), dict(view.gone), {}
         for api_version, kind in dict.fromkeys([*map(_kind, jobs), (PODS.api_version, PODS.kind)]):
             resource = partial(self._client.resource, api_version, kind)
             listed = self._list_explanation(resource().plural, resource, 0.0 if vanished else max_age_s)
@@ -128,10 +136,11 @@ class SnapshotReader:
             for tree in listed:
                 key = (kind, str(tree["metadata"]["name"]))
                 if job_of(tree, by_name):
+                    self._listed[key] = tree
                     objects.setdefault(key, dict(tree))
                     gone.pop(key, None)
         self._surely_gone |= {uid(tree) for tree in gone.values()}
-        return NamespaceObjects(objects, gone, view.histories, view.deleted)
+        return replace(view, objects=objects, gone=gone)
 
     def _list_kind(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
         try:
