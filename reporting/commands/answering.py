@@ -20,6 +20,7 @@ from reporting.commands.selection import nearest_of, of_one_test
 from reporting.gate.judge import judge
 from reporting.gate.series import order
 from reporting.gate.verdict import Verdict
+from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.references import store
@@ -123,8 +124,7 @@ def refuse_unknown_platform(opened: OpenedSite, name: str) -> None:
     with_file = checkout.file_names(opened.folder)
     if name in with_file:
         return
-    # Of the visits of a test one is read, which is enough for the platform's name.
-    known = with_file | {envelope.platform for envelope in opened.read(visits=False)}
+    known = with_file | reader.platforms(opened.history, opened.settings.name)
     if name not in known:
         raise RefusedError(f"there is no platform {name!r} {nearest_of(name, known)}")
 

@@ -48,7 +48,7 @@ class OpenedSite:
     def why_empty(self) -> str:
         """Why `read` finds no run at all, and what to do."""
         problems: list[str] = []
-        others = sorted({run.key.site for run in reader.read(self.history, None, problems)} - {self.settings.name})
+        others = sorted(reader.sites(self.history, problems) - {self.settings.name})
         if problems:
             return f"no run of the site {self.settings.name} can be read: {'; '.join(problems)}"
         if not others:

@@ -67,7 +67,7 @@ TRIED = "said not to run"
 """The doubt in a job that `--try-unsupported` began."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Envelope:
     """What is known of one job. Times are Unix seconds.
 

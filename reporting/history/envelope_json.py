@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from sys import intern
 from typing import Any
 
-from platforms.job import ONLY, Outcome, Role, Trial, is_judgeable
+from platforms.job import ONLY, Outcome, Trial, is_judgeable
 from platforms.rundir.job_json import as_json
 from reporting.history.envelope import EXPLANATIONS, SCHEMA, Envelope, Key, Metric, Revision, RunReference
 
@@ -21,13 +21,8 @@ TRIAL_KEYS = vars(ONLY).keys()
 REPETITION = re.compile(r" %[.$]repeat_no=\d+")  # how ReFrame writes it in a test's name, up to 4.7 in all names
 LATEST_S = 4e9  # the year 2096: a larger number is in milliseconds
 _START = b'{"test":"'
-_SITE = f'","schema":{SCHEMA},"site":"'.encode()  # what follows the test's id
 _REVISION = b',"revision":'
 _JOB_ENDED = f"{Revision.JOB_ENDED:d},".encode()
-_SANE = b',"sane":'
-_VISIT = f',"role":"{Role.VISIT}",'.encode()
-_FIELDS = b'"fields":{'
-_HASH = len('},"comparability":"0123456789ab')  # what follows the fields
 
 
 def _refuse_constant(word: str) -> float:
@@ -106,25 +101,6 @@ def without_repetition(test: str) -> str:
     return REPETITION.sub("", test)
 
 
-def visit_like(line: bytes) -> tuple[bytes, bytes, bool] | None:
-    """What the gate may ask of a visit to a node: its test and site, its fields, whether it is sane. None: no visit.
-
-    A line that begins otherwise than ours do must be parsed to know that, and has None. Nothing else of the line is
-    looked at, since a fleet has millions of them.
-    """
-    end_of_test = line.find(b'"', len(_START))
-    if not line.startswith(_START) or not line.startswith(_SITE, end_of_test):
-        return None
-    end_of_site = line.find(b'"', end_of_test + len(_SITE))
-    first_object = line.find(b"{", end_of_site)  # the keys before it are the line's own
-    sane = line.find(_SANE, end_of_site, first_object)
-    if sane < 0 or line.find(_VISIT, sane, first_object) < 0:
-        return None
-    fields = line.find(_FIELDS, first_object - len(_FIELDS))
-    end_of_fields = line.find(b"}", fields) + _HASH
-    return line[:end_of_site], line[fields:end_of_fields], line.startswith(b"true", sane + len(_SANE))
-
-
 def job_of(line: bytes) -> bytes:
     """The beginning of a line, up to its revision: the lines of one job have it in common."""
     return line.partition(_REVISION)[0]
@@ -147,6 +123,11 @@ def from_line(line: bytes) -> Envelope:
     Raises:
         ValueError: the line is no envelope, or has another schema. The text says why.
     """
+    return from_content(content_of(line))
+
+
+def content_of(line: bytes) -> dict[str, Any]:
+    """The object of a line. Raises ValueError where `from_line` does so without looking at the single values."""
     try:
         content = _DECODER.decode(line.decode())
     except RecursionError:
@@ -156,6 +137,11 @@ def from_line(line: bytes) -> Envelope:
     schema = content.get("schema")
     if schema != SCHEMA:
         raise ValueError(f"it has the schema {schema!r}, and this version reads {SCHEMA} (update the suite)")
+    return content
+
+
+def from_content(content: Mapping[str, Any]) -> Envelope:
+    """The envelope of a line's object. Raises ValueError as `from_line` does."""
     try:
         return _envelope(content)
     except KeyError as error:
@@ -175,30 +161,30 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
             test=intern(without_repetition(content["test"]) if get("source") else content["test"]),
             attempt=int(content["attempt"]),
             job_id=None if job_id is None else str(job_id),
-            submitted_s=_seconds(get("submitted_s")),
+            submitted_s=seconds(get("submitted_s")),
             trial=trial.key,
         ),
         revision=int(content["revision"]),
-        written_s=_seconds(content["written_s"]) or 0.0,
+        written_s=seconds(content["written_s"]) or 0.0,
         outcome=Outcome(content["outcome"]),
         sane=content["sane"] is True,
         platform=intern(content["platform"]),
         benchmark=_text(get("benchmark")),
         layout=intern(get("layout", "")),
         trial=trial,
-        started_s=_seconds(get("started_s")),
-        ended_s=_seconds(get("ended_s")),
+        started_s=seconds(get("started_s")),
+        ended_s=seconds(get("ended_s")),
         metrics=_metrics(get("metrics", {})),
         beside=_metrics(get("beside", {})),
         no_split=_text(get("no_split")) or None,
-        fields=_mapping(get("fields", {})),
+        fields=mapping(get("fields", {})),
         comparability=intern(get("comparability", "")),
         doubts=tuple(intern(word) for word in get("doubts", ()) if word not in EXPLANATIONS),
         explanations=_explanations(content),
         statistic=intern(get("statistic", "")),
-        verdicts={metric: _mapping(verdict) for metric, verdict in _mapping(get("verdicts", {})).items()},
-        provenance=_mapping(get("provenance", {})),
-        network=_mapping(get("network", {})),
+        verdicts={metric: mapping(verdict) for metric, verdict in mapping(get("verdicts", {})).items()},
+        provenance=mapping(get("provenance", {})),
+        network=mapping(get("network", {})),
         source=intern(get("source", "suite")),
         run=_run_reference(get("run")),
     )
@@ -210,7 +196,8 @@ def _explanations(content: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(intern, (*content.get("explanations", ()), *doubts)))
 
 
-def _seconds(value: object) -> float | None:
+def seconds(value: object) -> float | None:
+    """A time. Raises TypeError."""
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < LATEST_S:
@@ -224,8 +211,11 @@ def _text(value: object) -> str | None:
     return None if value is None else intern(value)
 
 
-def _mapping(value: object) -> dict[str, Any]:
-    """An object, with each text kept in memory once: most lines have their devices and drivers in common."""
+def mapping(value: object) -> dict[str, Any]:
+    """An object, with each text kept in memory once: most lines have their devices and drivers in common.
+
+    Raises TypeError.
+    """
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is no object")
     return {intern(name): intern(each) if type(each) is str else each for name, each in value.items()}
@@ -234,7 +224,7 @@ def _mapping(value: object) -> dict[str, Any]:
 def _metrics(content: object) -> dict[str, Metric]:
     """The metrics that have a value to compare. It is null if it was not finite."""
     metrics = {}
-    for name, metric in _mapping(content).items():
+    for name, metric in mapping(content).items():
         value, better = metric["value"], metric.get("better", "higher")
         if better not in ("higher", "lower") or isinstance(value, bool):
             raise TypeError(f"{metric!r} is no metric")
@@ -246,5 +236,5 @@ def _metrics(content: object) -> dict[str, Metric]:
 def _run_reference(content: object) -> RunReference | None:
     if content is None:
         return None
-    reference = _mapping(content)
+    reference = mapping(content)
     return RunReference(str(reference["file"]), int(reference["offset"]), int(reference["length"]))

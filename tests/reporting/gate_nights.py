@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from platforms.job import ONLY, Metric, Outcome, Role, Trial
@@ -104,5 +105,5 @@ def replay(
         verdicts.append(verdict)
         said = {"kind": verdict.kind, "red": verdict.red, "limit": verdict.limit, "level": verdict.level}
         stored = {verdict.metric: said}
-        past.append(Envelope(**{**vars(current), "verdicts": stored}))
+        past.append(replace(current, verdicts=stored))
     return verdicts

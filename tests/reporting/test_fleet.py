@@ -157,7 +157,7 @@ def test_of_several_metrics_the_middle_one_counts():
     both = fleet_nights(3, slow={"n03": 0.08})
     for place, envelope in enumerate(both):
         metric = next(iter(envelope.metrics.values()))
-        both[place] = Envelope(**{**vars(envelope), "metrics": {"a": metric, "b": metric, "c": metric}})
+        both[place] = replace(envelope, metrics={"a": metric, "b": metric, "c": metric})
     assert records(both)["n03"].standing is Standing.SLOW
 
 

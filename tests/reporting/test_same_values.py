@@ -9,7 +9,7 @@ from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope
-from reporting.history.envelope_json import from_line, to_line, visit_like
+from reporting.history.envelope_json import from_line, to_line
 from reporting.history.nights import NOON
 from reporting.history.same_values import joined
 from reporting.references.answers import Acceptance, References
@@ -113,4 +113,3 @@ def test_an_acceptance_from_before_the_values_counts_unless_the_id_had_other_one
 def test_a_line_keeps_the_values() -> None:
     written = run(0, 1.0, **of(100, 0))
     assert from_line(to_line(written)).fields == written.fields
-    assert visit_like(to_line(written)) is None

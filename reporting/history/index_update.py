@@ -1,0 +1,315 @@
+"""Which lines an index does not have yet, and how it gets them.
+
+A session's file grows while the session lives. So a file that has changed is read from where the last reading ended,
+if all before that is still the same; else the whole file is read again. A last line without an end may be half of a
+line that is being written: it counts if it can be understood, and is read again with what follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from reporting.history.envelope import Revision
+from reporting.history.envelope_json import job_of, job_that_ended
+from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker
+
+LONGEST_START = 1000  # of a damaged line that is kept: its test stands there
+CLOCK_STEP_NS = 2_000_000_000  # a file may change twice in this time, and have the same time of change
+MUCH = 1 << 23  # bytes, which not every command is to compare again
+_ROWS = 5000  # that are written together
+
+_COLUMNS = ", ".join(f"{name} {of_type}".strip() for name, of_type in COLUMNS.items())
+TABLES = f"""
+    CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT UNIQUE, size, changed, length, lines, digest, latest_s);
+    CREATE TABLE damage (line INTEGER PRIMARY KEY, why, start);
+    CREATE TABLE kind (id INTEGER PRIMARY KEY, content, site, test);
+    CREATE TABLE part (id INTEGER PRIMARY KEY, content);
+    CREATE TABLE line ({_COLUMNS}, last DEFAULT 1);
+"""
+# They are made when the lines of the first reading are there, which is quicker.
+_INDEXES = (
+    "CREATE INDEX IF NOT EXISTS by_key ON line (key)",
+    "CREATE INDEX IF NOT EXISTS by_kind ON line (kind, last, time_s)",
+)
+
+Files = Mapping[str, os.stat_result]
+Shown = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What an index knows of a file.
+
+    Attributes:
+        size, changed: of the whole file, when it was last compared. `changed` is "" if it may have changed at that
+            very time.
+        length, lines: of its complete lines, in bytes and in number.
+        digest: of these bytes.
+    """
+
+    id: int
+    size: int = 0
+    changed: str = ""
+    length: int = 0
+    lines: int = 0
+    digest: bytes = b""
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def files_of(folder: Path, problems: list[str]) -> Files:
+    """The files with envelopes, by their paths below the folder, in order of months and sessions.
+
+    Args:
+        problems: gets a sentence for each part of the history that cannot be read.
+    """
+    found: dict[str, os.stat_result] = {}
+    for month in _entries(folder, problems):
+        if month.name.startswith(".") or not month.is_dir():
+            continue
+        for entry in _entries(Path(month.path), problems):
+            if entry.name.endswith(".jsonl") and not entry.name.endswith(".runs.jsonl"):
+                try:
+                    found[f"{month.name}/{entry.name}"] = entry.stat()
+                except OSError as error:
+                    problems.append(_unreadable(Path(entry.path), error))
+    return dict(sorted(found.items()))
+
+
+def _entries(folder: Path, problems: list[str]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(f"{folder}: this part of the history cannot be read: {error.strerror}")
+        return []
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"{path}: this file of the history cannot be read: {error.strerror}"
+
+
+def _stamp(found: os.stat_result) -> str:
+    return f"{found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+def _known(index: sqlite3.Connection) -> dict[str, _Known]:
+    files = index.execute("SELECT path, id, size, changed, length, lines, digest FROM file")
+    return {path: _Known(*rest) for path, *rest in files}
+
+
+def _lines_of(file: int, after: int = 0) -> tuple[int, int]:
+    """Between which ids the lines of a file are that follow its first ones."""
+    return file * LINES + after, (file + 1) * LINES
+
+
+# --- what is new -----------------------------------------------------------------------------------------------------
+
+
+def is_current(index: sqlite3.Connection, folder: Path, files: Files, problems: list[str]) -> bool:
+    """Whether an index has all lines of these files, and no others.
+
+    Args:
+        problems: gets a sentence for each file that cannot be read.
+    """
+    known = _known(index)
+    compared = 0
+    for path in _changed(known, files):
+        before = known.get(path)
+        try:
+            with (folder / path).open("rb") as file:
+                if before is None or not _begins_as(file, before, hashlib.blake2b(digest_size=16)) or file.read(1):
+                    return False
+        except OSError as error:
+            if before is not None:
+                return False
+            problems.append(_unreadable(folder / path, error))
+        else:
+            compared += before.length if _is_settled(files[path]) else 0
+    return compared < MUCH and known.keys() <= files.keys()
+
+
+def _changed(known: Mapping[str, _Known], files: Files) -> list[str]:
+    changed = []
+    for path, found in files.items():
+        before = known.get(path)
+        if before is None or (before.size, before.changed) != (found.st_size, _stamp(found)):
+            changed.append(path)
+    return changed
+
+
+def _is_settled(found: os.stat_result) -> bool:
+    """Whether a change after now has another time than the last one."""
+    return time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > CLOCK_STEP_NS
+
+
+def _begins_as(file: BinaryIO, before: _Known, digest: Any) -> bool:
+    """Whether the lines that are known stand at the beginning of a file. The file is then read up to their end."""
+    left = before.length
+    while left and (piece := file.read(min(left, 1 << 20))):
+        digest.update(piece)
+        left -= len(piece)
+    return not left and digest.digest() == before.digest
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def update(index: sqlite3.Connection, folder: Path, files: Files, shown: Shown) -> list[str]:
+    """Bring an index to what the files have now.
+
+    Args:
+        shown: is told now and then how many bytes were read.
+
+    Returns:
+        A sentence for each file that cannot be read.
+    """
+    problems = []
+    known = _known(index)
+    updating = _Updating(index, folder, shown)
+    for path in known.keys() - files.keys():
+        updating.drop(known[path])
+    for path in _changed(known, files):
+        before = known.get(path) or updating.new_file(path)
+        try:
+            updating.read(path, before)
+        except OSError as error:
+            updating.drop(before)
+            problems.append(_unreadable(folder / path, error))
+    updating.settle()
+    return problems
+
+
+class _Updating:
+    def __init__(self, index: sqlite3.Connection, folder: Path, shown: Shown) -> None:
+        self._index = index
+        self._folder = folder
+        self._shown = shown
+        self._made = RowMaker()
+        self._keys: set[int] | None = set()  # of the jobs whose lines have changed; None: all
+        if not index.execute("SELECT 1 FROM line LIMIT 1").fetchone():
+            self._keys = None
+            index.execute("DROP INDEX IF EXISTS by_key")
+            index.execute("DROP INDEX IF EXISTS by_kind")
+
+    def new_file(self, path: str) -> _Known:
+        cursor = self._index.execute("INSERT INTO file (path) VALUES (?)", (path,))
+        assert cursor.lastrowid is not None
+        return _Known(cursor.lastrowid)
+
+    def drop(self, file: _Known) -> None:
+        """Forget a file."""
+        self._forget(file, 0)
+        self._index.execute("DELETE FROM file WHERE id = ?", (file.id,))
+
+    def _forget(self, file: _Known, lines: int) -> None:
+        """Forget what follows so many lines of a file."""
+        after = _lines_of(file.id, lines)
+        if self._keys is not None:
+            self._keys.update(
+                key for (key,) in self._index.execute("SELECT key FROM line WHERE id > ? AND id < ?", after)
+            )
+        self._index.execute("DELETE FROM line WHERE id > ? AND id < ?", after)
+        self._index.execute("DELETE FROM damage WHERE line > ? AND line < ?", after)
+
+    def read(self, path: str, before: _Known) -> None:
+        """Read the new lines of a file. Raises OSError."""
+        digest = hashlib.blake2b(digest_size=16)
+        with (self._folder / path).open("rb") as file:
+            found = os.fstat(file.fileno())
+            if not _begins_as(file, before, digest):
+                before, digest = _Known(before.id), hashlib.blake2b(digest_size=16)
+                file.seek(0)
+            self._forget(before, before.lines)
+            lines, length = before.lines, before.length
+
+            def complete() -> Iterator[tuple[int, bytes]]:
+                nonlocal lines, length
+                for number, line in enumerate(file, before.lines + 1):
+                    if line.endswith(b"\n"):
+                        lines, length = number, length + len(line)
+                        digest.update(line)
+                    yield number, line
+
+            self._add(before.id * LINES, complete())
+        changed = _stamp(found) if _is_settled(found) else ""
+        values = (found.st_size, changed, length, lines, digest.digest(), *_lines_of(before.id))
+        self._index.execute(
+            "UPDATE file SET size = ?, changed = ?, length = ?, lines = ?, digest = ?, "
+            "latest_s = (SELECT max(time_s) FROM line WHERE id > ? AND id < ?) WHERE id = ?",
+            (*values, before.id),
+        )
+        self._shown(length - before.length)
+
+    def _add(self, first: int, lines: Iterable[tuple[int, bytes]]) -> None:
+        """Add the lines of a file, whose numbers are added to `first`.
+
+        That a job has ended is known of nearly all jobs by a later line, so that this one need not be understood. Half
+        a line or one of the future may not stay that later line.
+        """
+        now_s = time.time()
+        rows: list[Row] = []
+        ended: dict[bytes, list[tuple[int, bytes]]] = {}
+        for number, line in lines:
+            job = job_that_ended(line)
+            if job is not None:
+                ended.setdefault(job, []).append((number, line))
+                continue
+            row = self._row(first + number, line)
+            if row is not None:
+                rows.append(row)
+                if row[2] > Revision.JOB_ENDED and row[4] <= now_s and line.endswith(b"\n"):
+                    ended.pop(job_of(line), None)
+            if len(rows) >= _ROWS:
+                self._write(rows)
+        left = (self._row(first + number, line) for of_job in ended.values() for number, line in of_job)
+        rows += filter(None, left)
+        self._write(rows)
+
+    def _row(self, row_id: int, line: bytes) -> Row | None:
+        try:
+            return self._made.row(line, row_id)
+        except ValueError as error:
+            if line.endswith(b"\n") and line.strip():
+                damage = row_id, str(error), line[:LONGEST_START]
+                self._index.execute("INSERT INTO damage VALUES (?, ?, ?)", damage)
+            return None
+
+    def _write(self, rows: list[Row]) -> None:
+        columns = ", ".join(COLUMNS)
+        marks = ", ".join("?" * len(COLUMNS))
+        self._index.executemany(f"INSERT INTO line ({columns}) VALUES ({marks})", rows)
+        self._index.executemany("INSERT OR IGNORE INTO kind VALUES (?, ?, ?, ?)", self._made.kinds)
+        self._index.executemany("INSERT OR IGNORE INTO part VALUES (?, ?)", self._made.parts)
+        self._made.kinds.clear()
+        self._made.parts.clear()
+        self._made.forget()
+        if self._keys is not None:
+            self._keys.update(row[1] for row in rows)
+        rows.clear()
+
+    def settle(self) -> None:
+        """Mark the last line of each job: of those with the highest revision the one that was written last."""
+        for statement in _INDEXES:
+            self._index.execute(statement)
+        keys: Iterable[int] = self._keys if self._keys is not None else ()
+        if self._keys is None:
+            keys = [key for (key,) in self._index.execute("SELECT key FROM line GROUP BY key HAVING count(*) > 1")]
+        paths = {file.id: path for path, file in _known(self._index).items()}
+        for key in keys:
+            found = self._index.execute(
+                "SELECT id, revision, written_s, last FROM line WHERE key = ?", (key,)
+            ).fetchall()
+            final = max(found, default=None, key=lambda row: (row[1], row[2], paths[row[0] // LINES], row[0]))
+            changed = [(row is final, row[0]) for row in found if row[3] != (row is final)]
+            self._index.executemany("UPDATE line SET last = ? WHERE id = ?", changed)

@@ -1,0 +1,161 @@
+"""What commands ask the index of a history: its runs, its tests, and which of its lines cannot be read."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sqlite3
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from platforms.job import Role
+from platforms.printable import printable
+from reporting.history import one_device, same_values
+from reporting.history.comparability import VALUES
+from reporting.history.envelope import Envelope
+from reporting.history.envelope_json import from_content, ids_in_lines, may_be_of
+from reporting.history.index_rows import COLUMNS, LINES, EnvelopeMaker, Row, restored, storable
+
+WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
+CLOCKS_DIFFER_S = 86400.0  # at most, those of machines that write one history
+_COLUMNS = ", ".join(COLUMNS)
+_LINE = f"SELECT {_COLUMNS} FROM line"
+
+
+class Questions:
+    """Questions to an index.
+
+    A job that is later than now counts as little as a damaged line: it would stay the latest one of its test for years.
+
+    Args:
+        folder: of the history, as messages name it.
+    """
+
+    def __init__(self, folder: Path, index: sqlite3.Connection) -> None:
+        self._folder = folder
+        self._index = index
+        self._latest_s = time.time() + CLOCKS_DIFFER_S
+        self._paths: dict[int, str] = dict(index.execute("SELECT id, path FROM file ORDER BY path"))
+
+    def envelopes(self, tests: Collection[str] | None, *, visits: bool) -> list[Envelope]:
+        """The last envelope of each job, in the order in which the jobs started.
+
+        Args:
+            tests: ids, or `test_x.py::test_x[` for all cases of one; None stands for all tests.
+            visits: False leaves visits to nodes out.
+        """
+        kinds = self._kinds(tests)
+        if any(VALUES in like.fields for like in kinds.values()):
+            # Which test a run is of follows from the runs beside it.
+            make = EnvelopeMaker(kinds, self._part)
+            runs = [make.envelope(row) for row in self._rows(kinds)]
+            runs = one_device.joined(same_values.joined(runs))
+            return [run for run in runs if visits or run.trial.role is not Role.VISIT]
+        chosen = self._named(kinds)
+        if not visits:
+            chosen = {kind: like for kind, like in chosen.items() if like.trial.role is not Role.VISIT}
+        make = EnvelopeMaker(chosen, self._part)
+        return [make.envelope(row) for row in self._rows(chosen)]
+
+    def damage(self, tests: Collection[str] | None) -> list[str]:
+        """A sentence for each file with lines that cannot be read, and that may be of these tests."""
+        ids = None if tests is None else ids_in_lines(tests)
+        found: dict[str, list[tuple[int, str]]] = {}
+        for line, why, start in self._index.execute("SELECT line, why, start FROM damage"):
+            if ids is None or may_be_of(start, ids):
+                found.setdefault(self._paths[line // LINES], []).append((line % LINES, why))
+        kinds = self._kinds(tests) if self._future else {}
+        for row in self._future:
+            if row[5] in kinds:
+                start = datetime.datetime.fromtimestamp(row[4])
+                why = f"its job started at {start:%Y-%m-%d %H:%M}, which is in the future: a clock was wrong"
+                found.setdefault(self._paths[row[0] // LINES], []).append((row[0] % LINES, why))
+        sentences = []
+        for path, lines in sorted(found.items()):
+            number, why = min(lines)
+            more = f" (and {len(lines) - 1} more of this file)" if len(lines) > 1 else ""
+            where = f"{self._folder / path}:{number}"
+            sentences.append(printable(f"{where}: this line of the history is skipped: {why}{WHAT_TO_DO}{more}"))
+        return sentences
+
+    def sites(self) -> set[str]:
+        """The sites that have runs."""
+        return {like.key.site for like in self._kinds(None).values()}
+
+    def platforms(self, site: str) -> set[str]:
+        """The platforms of which a site has runs."""
+        return {like.platform for like in self._kinds(None).values() if like.key.site == site}
+
+    def tests_since(self, site: str, month: str) -> int:
+        """How many tests of a site have their last run in a month's folder or a later one's, as `2026-11`."""
+        last = "SELECT id FROM line WHERE kind = ? AND last = 1 ORDER BY time_s DESC LIMIT 1"
+        found: set[object] = set()
+        for kind, test in self._index.execute("SELECT id, test FROM kind WHERE site = ?", (storable(site),)).fetchall():
+            if test not in found:
+                found |= {test for (row,) in self._index.execute(last, (kind,)) if self._paths[row // LINES] >= month}
+        return len(found)
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def _kinds(self, tests: Collection[str] | None) -> dict[int, Envelope]:
+        """The kinds of these tests' jobs, by their ids."""
+        kinds = "SELECT id, test, content FROM kind WHERE EXISTS (SELECT 1 FROM line WHERE line.kind = kind.id)"
+        return {
+            kind: from_content(json.loads(content))
+            for kind, test, content in self._index.execute(kinds)
+            if tests is None or _is_of(restored(test), tests)
+        }
+
+    def _named(self, kinds: Mapping[int, Envelope]) -> dict[int, Envelope]:
+        """Kinds of jobs with the series to which they belong: the first job of each kind tells that."""
+        make = EnvelopeMaker(kinds, self._part)
+        first = {kind: make.envelope(row) for kind in kinds if (row := next(self._of_kind(kind), None))}
+        first |= {row[5]: make.envelope(row) for row in self._instead if row[5] in kinds and row[5] not in first}
+        named = zip(first, one_device.joined(list(first.values())), strict=True)
+        return {kind: replace(kinds[kind], comparability=run.comparability) for kind, run in named}
+
+    def _rows(self, kinds: Collection[int]) -> list[Row]:
+        """The last line of each job of these kinds, in the order in which the jobs started."""
+        rows = [row for kind in kinds for row in self._of_kind(kind)]
+        rows += [row for row in self._instead if row[5] in kinds]
+        order = {file: number for number, file in enumerate(self._paths)}
+        return sorted(rows, key=lambda row: (row[4], row[3], order[row[0] // LINES], row[0]))
+
+    def _of_kind(self, kind: int) -> Iterator[Row]:
+        query = f"{_LINE} WHERE kind = ? AND last = 1 AND time_s <= ? ORDER BY time_s"
+        return self._index.execute(query, (kind, self._latest_s))
+
+    @cached_property
+    def _future(self) -> list[Row]:
+        """The lines of jobs that are later than now."""
+        found: list[Row] = []
+        for (file,) in self._index.execute("SELECT id FROM file WHERE latest_s > ?", (self._latest_s,)).fetchall():
+            lines = f"{_LINE} WHERE id > ? AND id < ? AND time_s > ?"
+            rows = self._index.execute(lines, (file * LINES, (file + 1) * LINES, self._latest_s))
+            found += rows.fetchall()
+        return found
+
+    @cached_property
+    def _instead(self) -> list[Row]:
+        """The lines that count where a job's last line is later than now."""
+        found: dict[int, Row] = {}
+        for row in self._future:
+            of_job = f"SELECT {_COLUMNS}, last FROM line WHERE key = ? AND time_s <= ?"
+            final = f"{of_job} ORDER BY last DESC, revision DESC, written_s DESC"
+            *other, is_last = self._index.execute(final, (row[1], self._latest_s)).fetchone() or [1]
+            if not is_last:
+                found[row[1]] = tuple(other)
+        return list(found.values())
+
+    def _part(self, part: int) -> str:
+        found = self._index.execute("SELECT content FROM part WHERE id = ?", (part,)).fetchone()
+        if found is None:
+            raise sqlite3.DatabaseError(f"the index lacks the part {part}")
+        return str(found[0])
+
+
+def _is_of(test: str, tests: Collection[str]) -> bool:
+    return test in tests or same_values.function(test) in tests
