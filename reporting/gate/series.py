@@ -6,8 +6,9 @@ import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from reporting.compare.interval import sign_of
 from reporting.gate import estimates
@@ -29,8 +30,7 @@ EXCEPTIONAL = frozenset({Kind.NODE, Kind.TRANSIENT})
 SAME_ANCHOR = 0.05  # two levels of one series' first runs differ by less
 
 
-@dataclass(frozen=True)
-class RunValue:
+class RunValue(NamedTuple):
     """The value of one run id in a series.
 
     Attributes:
@@ -72,7 +72,8 @@ class Series:
 
     def changes(self, runs: Iterable[RunValue], level: float) -> list[float]:
         """The changes of several runs."""
-        return [self.change(run.value, level) for run in runs]
+        sign, size = sign_of(self.better), abs(level)  # once, and not for each run
+        return [sign * (run.value - level) / size for run in runs]
 
     def value_at(self, change: float, level: float) -> float:
         """The value that is so far from a level."""
@@ -137,20 +138,29 @@ def series_of(metric: str, like: Envelope, envelopes: Iterable[Envelope], night_
         envelopes: of any tests, in any order. What does not belong to the series is left out.
         night_ends: the hour at which the site's nights end.
     """
+    return series_of_sorted(metric, like, sorted(of_test(like, envelopes), key=order), night_ends)
+
+
+def series_of_sorted(metric: str, like: Envelope, of_test: Iterable[Envelope], night_ends: datetime.time) -> Series:
+    """The same of what `of_test` has found, in the order of starts."""
     wanted = like.metrics[metric]
     jobs: dict[str, list[Envelope]] = {}
-    comparable = [run for run in of_test(like, envelopes) if run.comparability == like.comparability]
-    for envelope in sorted(comparable, key=order):
-        if _usable(envelope.metrics.get(metric), wanted):
+    for envelope in of_test:
+        found = envelope.metrics.get(metric)
+        if envelope.comparability != like.comparability or found is None or not math.isfinite(found.value):
+            continue
+        if found.unit == wanted.unit and found.better == wanted.better:
             jobs.setdefault(envelope.key.run_id, []).append(envelope)
     runs = [_run_value(metric, jobs_of_run, night_ends) for jobs_of_run in jobs.values()]
+    if any(len(of_run) > 1 for of_run in jobs.values()):  # the last job of a run may be later than the next run
+        runs.sort(key=lambda run: order(run.envelope))
     return Series(
         test=like.key.test,
         metric=metric,
         unit=wanted.unit,
         better=wanted.better,
         comparability=like.comparability,
-        runs=tuple(sorted(runs, key=lambda run: order(run.envelope))),
+        runs=tuple(runs),
     )
 
 
@@ -166,17 +176,11 @@ def of_test(like: Envelope, envelopes: Iterable[Envelope]) -> list[Envelope]:
     ]
 
 
-def _usable(found: Metric | None, wanted: Metric) -> bool:
-    if found is None or not math.isfinite(found.value):
-        return False
-    return (found.unit, found.better) == (wanted.unit, wanted.better)
-
-
 def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time) -> RunValue:
     """One value of the jobs of one run. Jobs in doubt count only if there is no other."""
-    eligible = [job for job in jobs if job.eligible]
-    counted = eligible or jobs
-    calm = bool(eligible)
+    counted = [job for job in jobs if job.eligible]
+    eligible = calm = bool(counted)
+    counted = counted or list(jobs)
     judged = True
     for job in counted:
         stored = job.verdicts.get(metric)
@@ -184,20 +188,21 @@ def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time)
             judged = False
         elif stored.get("red") or stored.get("kind", Kind.OK) not in CALM:
             calm = False
+    last = counted[-1]
     return RunValue(
-        run_id=jobs[-1].key.run_id,
-        night=night_of(counted[-1].time_s, night_ends),
-        value=median([job.metrics[metric].value for job in counted]),
-        eligible=bool(eligible),
+        run_id=last.key.run_id,
+        night=night_of(last.time_s, night_ends),
+        value=median([job.metrics[metric].value for job in counted]) if counted[1:] else last.metrics[metric].value,
+        eligible=eligible,
         calm=calm,
-        envelope=counted[-1],
+        envelope=last,
         judged=judged,
     )
 
 
 def learned(series: Series) -> list[RunValue]:
     """The runs that the pin consists of, at most 20: the first eligible ones that were not red."""
-    return [run for run in series.runs if run.calm][:PIN_RUNS]
+    return list(islice((run for run in series.runs if run.calm), PIN_RUNS))
 
 
 def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
