@@ -10,7 +10,9 @@ Runs since the last seven nights that were at the level are no noise: if they be
 
 from __future__ import annotations
 
+import itertools
 import math
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -179,12 +181,16 @@ class Walk:
     away: list[bool] = field(default_factory=list)
     level_from: int = 0
     repaired_from: int = 0  # the first run after the last loss; no window begins before it
+    ordered: list[float] = field(default_factory=list)  # the changes of the pin's runs, and of those at its level, ...
+    ordered_to: int = 0  # ... before this one
 
     def __post_init__(self) -> None:
         self.runs = self.series.eligible_since(self.pin.first)
         self.changes = self.series.changes(self.runs, self.pin.level)
         of_pin = [] if self.pin.acceptance is not None else learned(self.series)
-        self.of_pin = {run.run_id for run in of_pin}
+        ids = {run.run_id for run in of_pin}
+        self.of_pin = [run.run_id in ids for run in self.runs]
+        self._forget()
 
     def to_the_end(self) -> Self:
         """Judge all runs."""
@@ -198,44 +204,44 @@ class Walk:
         if not self.nights or run.night != self.runs[self.nights[-1]].night:
             self.nights.append(index)
         said = run.said(self.series.metric)
-        self.away.append(
-            run.run_id not in self.of_pin and (said.get("kind") in SHOWS_NO_NOISE or bool(said.get("red")))
-        )
+        is_of_pin = self.of_pin[index]
+        self.away.append(not is_of_pin and (said.get("kind") in SHOWS_NO_NOISE or bool(said.get("red"))))
         self.steps.append(False)
-        if run.run_id in self.of_pin:
+        if is_of_pin:
             return
-        change = self.changes[index]
-        window = self._window_change()
         lasting = _lasting_of(self.losses)
         if lasting is not None:
             self._go_on_in_loss(index, lasting)
             return
         if self._comes_back(index):
             return
-        far = change < -estimates.LEAST_STEP or abs(window) > estimates.LEAST_DRIFT
-        if not far:  # no limit is less than these: nothing has to be computed
+        change = self.changes[index]
+        if change >= -estimates.LEAST_STEP and self._is_near():  # no limit is less than these
             self.level_from = max(self.level_from, self._first_of_window())
             return
-        noise = self.noise_before(self.level_from)
-        self.steps[index] = change < -estimates.step_limit(noise)
-        found = self._recent_nights(noise)
-        limit = self._limit_then(run) or (math.inf if found is None else found.limit)
-        if window < -limit:
-            first = self._start(window)
-            error = estimates.error_of_window(noise, len(self._in_window()))
-            self.losses.append(self._sized(Loss(first, index, limit, noise, error, first)))
-            self._lose(first, index)
-            return
-        improved = found is not None and window > found.limit
-        if improved or self.steps[index]:
+        window = self._window_change()
+        limit_then = self._limit_then(run)
+        least = self._noise_at_least()
+        self.steps[index] = change < -estimates.step_limit(least)
+        limit = self._limit_of_window(least) if self._is_judged() else math.inf
+        if limit_then is not None or abs(window) > RETURN * limit * estimates.ROUNDED:
+            noise = self.noise_before(self.level_from)
+            limit = self._limit_of_window(noise) if self._is_judged() else math.inf
+            if window < -(limit_then or limit):
+                first = self._start(window)
+                error = estimates.error_of_window(noise, len(self._in_window()))
+                self.losses.append(self._sized(Loss(first, index, limit_then or limit, noise, error, first)))
+                self._lose(first, index)
+                return
+        if window > limit or self.steps[index]:
             self.away[index] = True
-        if found is None or abs(window) <= RETURN * found.limit:
+        if abs(window) <= RETURN * limit:
             self.level_from = max(self.level_from, self._first_of_window())
 
     def _go_on_in_loss(self, index: int, lasting: Loss) -> None:
         """A run of a lasting loss, which may end with it."""
         self.steps[index] = self.changes[index] < -estimates.step_limit(lasting.noise)
-        self._lose(lasting.first, index)
+        self.away[index] = True
         changes = self._changes_of(lasting.nights)
         lasting = replace(lasting, red_nights=lasting.red_nights + (index == self.nights[-1]))
         if lasting.ends_with(changes):
@@ -310,12 +316,31 @@ class Walk:
         known = [
             self.changes[index]
             for index in range(len(self.runs))
-            if self.runs[index].run_id in self.of_pin or (index < end and not self.away[index])
+            if self.of_pin[index] or (index < end and not self.away[index])
         ]
         kept = self.pin.acceptance
         if kept is not None and len(known) < PIN_RUNS:
             return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
         return noise_of(known, each_night=self._each_night(), tail=self.strictness.tail)
+
+    def _noise_at_least(self) -> Noise:
+        """The noise before `level_from` without what makes only the errors of several nights larger.
+
+        The changes that it is of are kept in order, and those of new runs are put where they belong.
+        """
+        for index in range(self.ordered_to, self.level_from):
+            if not self.of_pin[index] and not self.away[index]:
+                insort(self.ordered, self.changes[index])
+        self.ordered_to = self.level_from
+        kept = self.pin.acceptance
+        if kept is not None and len(self.ordered) < PIN_RUNS:
+            return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
+        return estimates.noise_without_memory(self.ordered, tail=self.strictness.tail)
+
+    def _forget(self) -> None:
+        """Runs that were at the level are no longer: which changes show noise is found anew."""
+        self.ordered = sorted(itertools.compress(self.changes, self.of_pin))
+        self.ordered_to = 0
 
     def _each_night(self) -> int:
         """How many runs a night has."""
@@ -324,6 +349,7 @@ class Walk:
     def _lose(self, first: int, last: int) -> None:
         for index in range(first, last + 1):
             self.away[index] = True
+        self._forget()
 
     def _first_of_window(self) -> int:
         return max(self.nights[-WINDOW_NIGHTS:][0], self.repaired_from)
@@ -335,6 +361,13 @@ class Walk:
     def _in_window(self) -> Sequence[RunValue]:
         return self.runs[self._first_of_window() : len(self.away)]
 
+    def _is_near(self) -> bool:
+        """Whether the change of the last nights is within the least limit."""
+        changes = sorted(self.changes[self._first_of_window() : len(self.away)])
+        low, high = changes[(len(changes) - 1) // 2], changes[len(changes) // 2]  # that of their median lies between
+        least = estimates.LEAST_DRIFT
+        return (low >= -least and high <= least) or abs(self._window_change()) <= least
+
     def _window_change(self) -> float:
         """The change of the last seven nights together; 0 while they are not judged."""
         if not self._is_judged():
@@ -345,6 +378,11 @@ class Walk:
         """Whether enough nights lie after those of the pin, and after the last loss."""
         runs = self._in_window()
         return len({run.night for run in runs if self.pin.last is None or run.night > self.pin.last}) >= DRIFT_NIGHTS
+
+    def _limit_of_window(self, noise: Noise) -> float:
+        """How far the last nights may be from the pin."""
+        error = estimates.standard_error_of_change(noise, len(self._in_window()), self.pin.error(noise))
+        return estimates.drift_limit(error, self.strictness.errors)
 
     def _recent_nights(self, noise: Noise) -> RecentNights | None:
         if not self.runs or not self._is_judged():

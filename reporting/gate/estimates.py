@@ -182,13 +182,15 @@ def _distance_of_half(ordered: Sequence[float], centre: float) -> float:
     The nearest values are neighbours. So the distance of the n-th nearest one is looked for by halving: where the value
     before the n neighbours is nearer than the last one of them, they begin too late.
     """
-    distances = []
-    for count in {(len(ordered) + 1) // 2, len(ordered) // 2 + 1}:
-        first = bisect_left(
-            range(len(ordered) - count), True, key=lambda at, n=count: ordered[at + n] - centre >= centre - ordered[at]
-        )
-        distances.append(max(centre - ordered[first], ordered[first + count - 1] - centre))
-    return median(distances)
+
+    def nearest(count: int) -> float:
+        def begins(first: int) -> bool:
+            return ordered[first + count] - centre >= centre - ordered[first]
+
+        first = bisect_left(range(len(ordered) - count), True, key=begins)
+        return max(centre - ordered[first], ordered[first + count - 1] - centre)
+
+    return median([nearest((len(ordered) + 1) // 2), nearest(len(ordered) // 2 + 1)])
 
 
 def _weeks(values: Sequence[float], block: int, noise: Noise) -> float | None:
@@ -198,7 +200,7 @@ def _weeks(values: Sequence[float], block: int, noise: Noise) -> float | None:
         return None
     medians = [median(each) for each in blocks]
     by_chance = error_of_median(noise, block) * (1 + WANDERS / math.sqrt(2 * (len(blocks) - 1)))
-    # `stdev` computes with fractions, which takes long. Mostly a number that may be rounded shows that it is not needed.
+    # `stdev` computes with fractions, which takes long. Mostly a rounded number shows that it is not needed.
     rounded = math.dist(medians, [fmean(medians)] * len(medians)) / math.sqrt(len(medians) - 1)
     if rounded < by_chance * ROUNDED:
         return None

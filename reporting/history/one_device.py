@@ -22,21 +22,21 @@ def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The same envelopes in the same order; those of one series have one comparability."""
     # Runs that say the same may share one object, of which everything is found out once.
     said = [None if run.benchmark is not None else _said(run) for run in envelopes]
-    fields = {one: run.fields for run, one in zip(envelopes, said, strict=True) if one is not None}
-    tests = {one: (*one[:2], comparability(asked(fields[one]))) for one in fields}
+    fields = {key: run.fields for run, key in zip(envelopes, said, strict=True) if key is not None}
+    tests = {key: (*key[:2], comparability(asked(fields[key]))) for key in fields}
     devices: dict[_Test, dict[str, Mapping[str, Any]]] = {}  # their fields, by what was measured
     silent = set()  # tests of which a run says nothing that was measured
-    for one, test in tests.items():
-        found = measured(fields[one])
+    for key, test in tests.items():
+        found = measured(fields[key])
         if "device" in found:
-            devices.setdefault(test, {})[comparability(found)] = fields[one]
+            devices.setdefault(test, {})[comparability(found)] = fields[key]
         elif not found:
             silent.add(test)
     if not devices:
         return list(envelopes)
     first: dict[_Test, Envelope] = {}  # of each test with such a run, of its runs with numbers
-    for run, one in zip(envelopes, said, strict=True):
-        if silent and one is not None and run.has_numbers and (test := tests[one]) in silent:
+    for run, said_by in zip(envelopes, said, strict=True):
+        if silent and said_by is not None and run.has_numbers and (test := tests[said_by]) in silent:
             first[test] = min(first.get(test, run), run, key=_order)
     only: dict[_Test, str] = {}  # the name of a test's runs, if all that say their device had the same one
     for test, of_test in devices.items():
@@ -44,8 +44,8 @@ def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
             (of_device,) = of_test.values()
             is_older = test in first and not measured(first[test].fields)  # than the facts of nodes
             only[test] = comparability(asked(of_device) if is_older else of_device)
-    names = {one: only.get(test) or comparability(fields[one]) for one, test in tests.items() if fields[one]}
-    return [run if one is None else _named(run, names.get(one)) for run, one in zip(envelopes, said, strict=True)]
+    names = {key: only.get(test) or comparability(fields[key]) for key, test in tests.items() if fields[key]}
+    return [run if key is None else _named(run, names.get(key)) for run, key in zip(envelopes, said, strict=True)]
 
 
 def _said(run: Envelope) -> _Said:
