@@ -209,15 +209,17 @@ class Walk:
         self.steps.append(False)
         if is_of_pin:
             return
-        lasting = _lasting_of(self.losses)
-        if lasting is not None:
-            self._go_on_in_loss(index, lasting)
-            return
-        if self._comes_back(index):
-            return
+        if self.losses:
+            lasting = self.losses[-1]
+            if lasting.last is None:
+                self._go_on_in_loss(index, lasting)
+                return
+            if self._comes_back(index):
+                return
         change = self.changes[index]
-        if change >= -estimates.LEAST_STEP and self._is_near():  # no limit is less than these
-            self.level_from = max(self.level_from, self._first_of_window())
+        first = self._first_of_window()
+        if change >= -estimates.LEAST_STEP and self._is_near(first):  # no limit is less than these
+            self.level_from = max(self.level_from, first)
             return
         window = self._window_change()
         limit_then = self._limit_then(run)
@@ -228,15 +230,15 @@ class Walk:
             noise = self.noise_before(self.level_from)
             limit = self._limit_of_window(noise) if self._is_judged() else math.inf
             if window < -(limit_then or limit):
-                first = self._start(window)
+                began = self._start(window)
                 error = estimates.error_of_window(noise, len(self._in_window()))
-                self.losses.append(self._sized(Loss(first, index, limit_then or limit, noise, error, first)))
-                self._lose(first, index)
+                self.losses.append(self._sized(Loss(began, index, limit_then or limit, noise, error, began)))
+                self._lose(began, index)
                 return
         if window > limit or self.steps[index]:
             self.away[index] = True
         if abs(window) <= RETURN * limit:
-            self.level_from = max(self.level_from, self._first_of_window())
+            self.level_from = max(self.level_from, first)
 
     def _go_on_in_loss(self, index: int, lasting: Loss) -> None:
         """A run of a lasting loss, which may end with it."""
@@ -361,10 +363,11 @@ class Walk:
     def _in_window(self) -> Sequence[RunValue]:
         return self.runs[self._first_of_window() : len(self.away)]
 
-    def _is_near(self) -> bool:
-        """Whether the change of the last nights is within the least limit."""
-        changes = sorted(self.changes[self._first_of_window() : len(self.away)])
-        low, high = changes[(len(changes) - 1) // 2], changes[len(changes) // 2]  # that of their median lies between
+    def _is_near(self, first: int) -> bool:
+        """Whether the change of the last nights, whose first run is given, is within the least limit."""
+        changes = sorted(self.changes[first : len(self.away)])
+        half = len(changes) // 2
+        low, high = changes[-half - 1], changes[half]  # the change of the median lies between the two
         least = estimates.LEAST_DRIFT
         return (low >= -least and high <= least) or abs(self._window_change()) <= least
 

@@ -180,24 +180,18 @@ def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time)
     """One value of the jobs of one run. Jobs in doubt count only if there is no other."""
     counted = [job for job in jobs if job.eligible]
     eligible = calm = bool(counted)
-    counted = counted or list(jobs)
     judged = True
-    for job in counted:
+    for job in counted or jobs:
         stored = job.verdicts.get(metric)
         if stored is None:
             judged = False
         elif stored.get("red") or stored.get("kind", Kind.OK) not in CALM:
             calm = False
-    last = counted[-1]
-    return RunValue(
-        run_id=last.key.run_id,
-        night=night_of(last.time_s, night_ends),
-        value=median([job.metrics[metric].value for job in counted]) if counted[1:] else last.metrics[metric].value,
-        eligible=eligible,
-        calm=calm,
-        envelope=last,
-        judged=judged,
-    )
+    last = (counted or jobs)[-1]
+    value = last.metrics[metric].value
+    if len(jobs) > 1:
+        value = median([job.metrics[metric].value for job in counted or jobs])
+    return RunValue(last.key.run_id, night_of(last.time_s, night_ends), value, eligible, calm, last, judged)
 
 
 def learned(series: Series) -> list[RunValue]:
@@ -251,9 +245,11 @@ def departure(
     accepted = references.acceptance(test, metric, current.comparability, night)
     if accepted is not None and (accepted.unit, accepted.better) == (wanted.unit, wanted.better):
         return None
+    own = _series_key(metric, current)
+    if all(metric not in run.metrics or _series_key(metric, run) == own for run in past):
+        return None  # as for nearly all tests: there is no other series
     with_metric = [run for run in of_test(current, past) if metric in run.metrics]
     same_test = sorted([*with_metric, current], key=order)
-    own = _series_key(metric, current)
     first = next(run for run in same_test if _series_key(metric, run) == own)
     found = None
     for like in _last_of_each_series(metric, same_test, current):

@@ -21,7 +21,7 @@ _Said = tuple[str, str, int]
 def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The same envelopes in the same order; those of one series have one comparability."""
     # Runs that say the same may share one object, of which everything is found out once.
-    said = [None if run.benchmark is not None else _said(run) for run in envelopes]
+    said = [None if run.benchmark is not None else (run.key.site, run.key.test, id(run.fields)) for run in envelopes]
     fields = {key: run.fields for run, key in zip(envelopes, said, strict=True) if key is not None}
     tests = {key: (*key[:2], comparability(asked(fields[key]))) for key in fields}
     devices: dict[_Test, dict[str, Mapping[str, Any]]] = {}  # their fields, by what was measured
@@ -46,10 +46,6 @@ def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
             only[test] = comparability(asked(of_device) if is_older else of_device)
     names = {key: only.get(test) or comparability(fields[key]) for key, test in tests.items() if fields[key]}
     return [run if key is None else _named(run, names.get(key)) for run, key in zip(envelopes, said, strict=True)]
-
-
-def _said(run: Envelope) -> _Said:
-    return run.key.site, run.key.test, id(run.fields)
 
 
 def _order(run: Envelope) -> tuple[float, str, str]:
