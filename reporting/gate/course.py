@@ -19,7 +19,7 @@ from statistics import fmean, median
 from typing import Self
 
 from reporting.gate import estimates
-from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness, noise_of
+from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness, noise_of, noise_without_memory
 from reporting.gate.series import Pin, RunValue, Series, learned
 from reporting.gate.verdict import Kind
 
@@ -181,8 +181,8 @@ class Walk:
     away: list[bool] = field(default_factory=list)
     level_from: int = 0
     repaired_from: int = 0  # the first run after the last loss; no window begins before it
-    ordered: list[float] = field(default_factory=list)  # the changes of the pin's runs, and of those at its level, ...
-    ordered_to: int = 0  # ... before this one
+    ordered: list[float] = field(default_factory=list)  # the changes that show noise, sorted
+    ordered_to: int = 0  # which run is the first that they lack, unless it is one of the pin's
 
     def __post_init__(self) -> None:
         self.runs = self.series.eligible_since(self.pin.first)
@@ -218,17 +218,17 @@ class Walk:
                 return
         change = self.changes[index]
         first = self._first_of_window()
-        if change >= -estimates.LEAST_STEP and self._is_near(first):  # no limit is less than these
+        if change >= -estimates.LEAST_STEP and self._is_near(first):  # no limit is less: nothing has to be computed
             self.level_from = max(self.level_from, first)
             return
         window = self._window_change()
         limit_then = self._limit_then(run)
-        least = self._noise_at_least()
-        self.steps[index] = change < -estimates.step_limit(least)
-        limit = self._limit_of_window(least) if self._is_judged() else math.inf
+        noise = self._noise_at_least()
+        self.steps[index] = change < -estimates.step_limit(noise)
+        limit = self._limit_of_window(noise)  # the least that it can be, and mostly the window is at the level by that
         if limit_then is not None or abs(window) > RETURN * limit * estimates.ROUNDED:
             noise = self.noise_before(self.level_from)
-            limit = self._limit_of_window(noise) if self._is_judged() else math.inf
+            limit = self._limit_of_window(noise)
             if window < -(limit_then or limit):
                 began = self._start(window)
                 error = estimates.error_of_window(noise, len(self._in_window()))
@@ -320,27 +320,30 @@ class Walk:
             for index in range(len(self.runs))
             if self.of_pin[index] or (index < end and not self.away[index])
         ]
-        kept = self.pin.acceptance
-        if kept is not None and len(known) < PIN_RUNS:
-            return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
-        return noise_of(known, each_night=self._each_night(), tail=self.strictness.tail)
+        each_night, tail = self._each_night(), self.strictness.tail
+        return self._kept(len(known)) or noise_of(known, each_night=each_night, tail=tail)
 
     def _noise_at_least(self) -> Noise:
-        """The noise before `level_from` without what makes only the errors of several nights larger.
+        """The noise before `level_from` without memory and weeks, which only make the errors of several nights larger.
 
-        The changes that it is of are kept in order, and those of new runs are put where they belong.
+        Its changes are kept sorted, and those of new runs are put where they belong: to sort a year of them in each
+        night would take longer than all else.
         """
         for index in range(self.ordered_to, self.level_from):
             if not self.of_pin[index] and not self.away[index]:
                 insort(self.ordered, self.changes[index])
         self.ordered_to = self.level_from
+        return self._kept(len(self.ordered)) or noise_without_memory(self.ordered, tail=self.strictness.tail)
+
+    def _kept(self, runs: int) -> Noise | None:
+        """The noise of the pin before an acceptance, until so many runs of the new level are enough."""
         kept = self.pin.acceptance
-        if kept is not None and len(self.ordered) < PIN_RUNS:
-            return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
-        return estimates.noise_without_memory(self.ordered, tail=self.strictness.tail)
+        if kept is None or runs >= PIN_RUNS:
+            return None
+        return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
 
     def _forget(self) -> None:
-        """Runs that were at the level are no longer: which changes show noise is found anew."""
+        """Find anew which changes show noise: some that did are of a loss."""
         self.ordered = sorted(itertools.compress(self.changes, self.of_pin))
         self.ordered_to = 0
 
@@ -383,7 +386,9 @@ class Walk:
         return len({run.night for run in runs if self.pin.last is None or run.night > self.pin.last}) >= DRIFT_NIGHTS
 
     def _limit_of_window(self, noise: Noise) -> float:
-        """How far the last nights may be from the pin."""
+        """How far the last nights together may be from the pin; infinitely far while they are not judged."""
+        if not self._is_judged():
+            return math.inf
         error = estimates.standard_error_of_change(noise, len(self._in_window()), self.pin.error(noise))
         return estimates.drift_limit(error, self.strictness.errors)
 

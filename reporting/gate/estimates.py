@@ -5,11 +5,11 @@ All values are fractions of a level: .02 is 2 % of it. docs/gate.md has a worked
 
 from __future__ import annotations
 
-import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from statistics import fmean, median, stdev
 
 from reporting.compare.interval import sign_of
@@ -160,13 +160,15 @@ def noise_without_memory(ordered: Sequence[float], *, tail: float = 1.0) -> Nois
     runs = len(ordered)
     centre = median(_middle(ordered))
     deviation = NORMAL_PER_MAD * _distance_of_half(ordered, centre)
-    below = _middle(ordered[: bisect_left(ordered, centre)])
-    slower = NORMAL_PER_MAD * median([centre - value for value in below]) if below else 0.0
-    above = _middle(ordered[bisect_right(ordered, centre) :])
-    faster = NORMAL_PER_MAD * median([value - centre for value in above]) if above else 0.0
-    skewed = runs >= LONG_RUNS and slower > max(faster * (1 + SKEWED / math.sqrt(runs)), deviation)
-    if skewed:
-        deviation = slower
+    skewed = False
+    if runs >= LONG_RUNS:  # the deviation of each side is the scaled median distance of its runs from the median of all
+        below = _middle(ordered[: bisect_left(ordered, centre)])
+        slower = NORMAL_PER_MAD * median([centre - value for value in below]) if below else 0.0
+        above = _middle(ordered[bisect_right(ordered, centre) :])
+        faster = NORMAL_PER_MAD * median([value - centre for value in above]) if above else 0.0
+        skewed = slower > max(faster * (1 + SKEWED / math.sqrt(runs)), deviation)
+        if skewed:
+            deviation = slower
     scale = max(deviation, LEAST_DEVIATION) * (1 + UNCERTAINTY / math.sqrt(runs))
     return Noise(deviation, scale, 0.0, runs, skewed, tail=_tail(ordered, tail), level=centre)
 
@@ -179,8 +181,8 @@ def _middle(ordered: Sequence[float]) -> Sequence[float]:
 def _distance_of_half(ordered: Sequence[float], centre: float) -> float:
     """The median distance of sorted values from their median.
 
-    The nearest values are neighbours. So the distance of the n-th nearest one is looked for by halving: where the value
-    before the n neighbours is nearer than the last one of them, they begin too late.
+    The n nearest values are neighbours. Where they begin is found by halving: too early, if the value behind them is
+    nearer than the first one of them.
     """
 
     def nearest(count: int) -> float:
@@ -232,12 +234,12 @@ def plain_autocorrelation(values: Sequence[float], scale: float) -> float:
     """
     runs = len(values)
     centre = median(values)
-    residuals = [min(max((value - centre) / scale, -OUTLIER), OUTLIER) for value in values]
-    power = math.fsum(residual * residual for residual in residuals) / runs
+    far = [(value - centre) / scale for value in values]
+    residuals = [one if -OUTLIER < one < OUTLIER else math.copysign(OUTLIER, one) for one in far]
+    power = math.fsum(map(mul, residuals, residuals)) / runs
     if runs < 2 or power == 0:
         return 0.0
-    products = [before * after for before, after in itertools.pairwise(residuals)]
-    raw = math.fsum(products) / len(products) / power
+    raw = math.fsum(map(mul, residuals, residuals[1:])) / (runs - 1) / power
     return raw + (1 + 3 * raw) / runs
 
 
