@@ -10,14 +10,16 @@ Runs since the last seven nights that were at the level are no noise: if they be
 
 from __future__ import annotations
 
+import itertools
 import math
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Self
 
 from reporting.gate import estimates
-from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness, noise_of
+from reporting.gate.estimates import PIN_RUNS, RETURN, WINDOW_NIGHTS, Noise, Strictness, noise_of, noise_without_memory
 from reporting.gate.series import Pin, RunValue, Series, learned
 from reporting.gate.verdict import Kind
 
@@ -179,12 +181,16 @@ class Walk:
     away: list[bool] = field(default_factory=list)
     level_from: int = 0
     repaired_from: int = 0  # the first run after the last loss; no window begins before it
+    ordered: list[float] = field(default_factory=list)  # the changes that show noise, sorted
+    ordered_to: int = 0  # which run is the first that they lack, unless it is one of the pin's
 
     def __post_init__(self) -> None:
         self.runs = self.series.eligible_since(self.pin.first)
         self.changes = self.series.changes(self.runs, self.pin.level)
         of_pin = [] if self.pin.acceptance is not None else learned(self.series)
-        self.of_pin = {run.run_id for run in of_pin}
+        ids = {run.run_id for run in of_pin}
+        self.of_pin = [run.run_id in ids for run in self.runs]
+        self._forget()
 
     def to_the_end(self) -> Self:
         """Judge all runs."""
@@ -198,44 +204,46 @@ class Walk:
         if not self.nights or run.night != self.runs[self.nights[-1]].night:
             self.nights.append(index)
         said = run.said(self.series.metric)
-        self.away.append(
-            run.run_id not in self.of_pin and (said.get("kind") in SHOWS_NO_NOISE or bool(said.get("red")))
-        )
+        is_of_pin = self.of_pin[index]
+        self.away.append(not is_of_pin and (said.get("kind") in SHOWS_NO_NOISE or bool(said.get("red"))))
         self.steps.append(False)
-        if run.run_id in self.of_pin:
+        if is_of_pin:
             return
+        if self.losses:
+            lasting = self.losses[-1]
+            if lasting.last is None:
+                self._go_on_in_loss(index, lasting)
+                return
+            if self._comes_back(index):
+                return
         change = self.changes[index]
+        first = self._first_of_window()
+        if change >= -estimates.LEAST_STEP and self._is_near(first):  # no limit is less: nothing has to be computed
+            self.level_from = max(self.level_from, first)
+            return
         window = self._window_change()
-        lasting = _lasting_of(self.losses)
-        if lasting is not None:
-            self._go_on_in_loss(index, lasting)
-            return
-        if self._comes_back(index):
-            return
-        far = change < -estimates.LEAST_STEP or abs(window) > estimates.LEAST_DRIFT
-        if not far:  # no limit is less than these: nothing has to be computed
-            self.level_from = max(self.level_from, self._first_of_window())
-            return
-        noise = self.noise_before(self.level_from)
+        limit_then = self._limit_then(run)
+        noise = self._noise_at_least()
         self.steps[index] = change < -estimates.step_limit(noise)
-        found = self._recent_nights(noise)
-        limit = self._limit_then(run) or (math.inf if found is None else found.limit)
-        if window < -limit:
-            first = self._start(window)
-            error = estimates.error_of_window(noise, len(self._in_window()))
-            self.losses.append(self._sized(Loss(first, index, limit, noise, error, first)))
-            self._lose(first, index)
-            return
-        improved = found is not None and window > found.limit
-        if improved or self.steps[index]:
+        limit = self._limit_of_window(noise)  # the least that it can be, and mostly the window is at the level by that
+        if limit_then is not None or abs(window) > RETURN * limit * estimates.ROUNDED:
+            noise = self.noise_before(self.level_from)
+            limit = self._limit_of_window(noise)
+            if window < -(limit_then or limit):
+                began = self._start(window)
+                error = estimates.error_of_window(noise, len(self._in_window()))
+                self.losses.append(self._sized(Loss(began, index, limit_then or limit, noise, error, began)))
+                self._lose(began, index)
+                return
+        if window > limit or self.steps[index]:
             self.away[index] = True
-        if found is None or abs(window) <= RETURN * found.limit:
-            self.level_from = max(self.level_from, self._first_of_window())
+        if abs(window) <= RETURN * limit:
+            self.level_from = max(self.level_from, first)
 
     def _go_on_in_loss(self, index: int, lasting: Loss) -> None:
         """A run of a lasting loss, which may end with it."""
         self.steps[index] = self.changes[index] < -estimates.step_limit(lasting.noise)
-        self._lose(lasting.first, index)
+        self.away[index] = True
         changes = self._changes_of(lasting.nights)
         lasting = replace(lasting, red_nights=lasting.red_nights + (index == self.nights[-1]))
         if lasting.ends_with(changes):
@@ -310,12 +318,34 @@ class Walk:
         known = [
             self.changes[index]
             for index in range(len(self.runs))
-            if self.runs[index].run_id in self.of_pin or (index < end and not self.away[index])
+            if self.of_pin[index] or (index < end and not self.away[index])
         ]
+        each_night, tail = self._each_night(), self.strictness.tail
+        return self._kept(len(known)) or noise_of(known, each_night=each_night, tail=tail)
+
+    def _noise_at_least(self) -> Noise:
+        """The noise before `level_from` without memory and weeks, which only make the errors of several nights larger.
+
+        Its changes are kept sorted, and those of new runs are put where they belong: to sort a year of them in each
+        night would take longer than all else.
+        """
+        for index in range(self.ordered_to, self.level_from):
+            if not self.of_pin[index] and not self.away[index]:
+                insort(self.ordered, self.changes[index])
+        self.ordered_to = self.level_from
+        return self._kept(len(self.ordered)) or noise_without_memory(self.ordered, tail=self.strictness.tail)
+
+    def _kept(self, runs: int) -> Noise | None:
+        """The noise of the pin before an acceptance, until so many runs of the new level are enough."""
         kept = self.pin.acceptance
-        if kept is not None and len(known) < PIN_RUNS:
-            return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
-        return noise_of(known, each_night=self._each_night(), tail=self.strictness.tail)
+        if kept is None or runs >= PIN_RUNS:
+            return None
+        return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
+
+    def _forget(self) -> None:
+        """Find anew which changes show noise: some that did are of a loss."""
+        self.ordered = sorted(itertools.compress(self.changes, self.of_pin))
+        self.ordered_to = 0
 
     def _each_night(self) -> int:
         """How many runs a night has."""
@@ -324,6 +354,7 @@ class Walk:
     def _lose(self, first: int, last: int) -> None:
         for index in range(first, last + 1):
             self.away[index] = True
+        self._forget()
 
     def _first_of_window(self) -> int:
         return max(self.nights[-WINDOW_NIGHTS:][0], self.repaired_from)
@@ -335,6 +366,14 @@ class Walk:
     def _in_window(self) -> Sequence[RunValue]:
         return self.runs[self._first_of_window() : len(self.away)]
 
+    def _is_near(self, first: int) -> bool:
+        """Whether the change of the last nights, whose first run is given, is within the least limit."""
+        changes = sorted(self.changes[first : len(self.away)])
+        half = len(changes) // 2
+        low, high = changes[-half - 1], changes[half]  # the change of the median lies between the two
+        least = estimates.LEAST_DRIFT
+        return (low >= -least and high <= least) or abs(self._window_change()) <= least
+
     def _window_change(self) -> float:
         """The change of the last seven nights together; 0 while they are not judged."""
         if not self._is_judged():
@@ -345,6 +384,13 @@ class Walk:
         """Whether enough nights lie after those of the pin, and after the last loss."""
         runs = self._in_window()
         return len({run.night for run in runs if self.pin.last is None or run.night > self.pin.last}) >= DRIFT_NIGHTS
+
+    def _limit_of_window(self, noise: Noise) -> float:
+        """How far the last nights together may be from the pin; infinitely far while they are not judged."""
+        if not self._is_judged():
+            return math.inf
+        error = estimates.standard_error_of_change(noise, len(self._in_window()), self.pin.error(noise))
+        return estimates.drift_limit(error, self.strictness.errors)
 
     def _recent_nights(self, noise: Noise) -> RecentNights | None:
         if not self.runs or not self._is_judged():

@@ -5,14 +5,15 @@ All values are fractions of a level: .02 is 2 % of it. docs/gate.md has a worked
 
 from __future__ import annotations
 
-import itertools
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median, stdev
+from operator import mul
+from statistics import fmean, median, stdev
 
 from reporting.compare.interval import sign_of
-from reporting.compare.robust import MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY, scaled_mad
+from reporting.compare.robust import MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY
 
 # The figures in these comments are of simulated series of 150 judged nights, of which 3 % are outliers of -4 to -12 %
 # (benchmarks/gate_simulation.py), and of losses from their first night past their repair (benchmarks/gate_life.py).
@@ -61,6 +62,7 @@ LARGE = 0.10
 LONG_RUNS = 60
 SKEWED = 6.0  # over sqrt(n): by so much more the slower runs of one series in twenty vary by chance
 WANDERS = 1.64  # standard errors of a deviation; one series in twenty is this far by chance
+ROUNDED = 1 - 1e-9  # a number below this share of another one is less, however both were rounded
 LEAST_BLOCKS = 8  # weeks; the deviation of fewer medians says nothing
 
 
@@ -138,26 +140,59 @@ def noise_of(values: Sequence[float], *, each_night: int = 1, tail: float = 1.0)
         each_night: how many runs a night has.
         tail: the share of runs that may lie beyond the limit of one run.
     """
-    runs = len(values)
-    deviation = scaled_mad(values)
-    slower = one_sided_deviation(values, -1)
-    faster = one_sided_deviation(values, 1) * (1 + SKEWED / math.sqrt(runs))
-    skewed = runs >= LONG_RUNS and slower > max(faster, deviation)
-    if skewed:
-        deviation = slower
-    scale = max(deviation, LEAST_DEVIATION) * (1 + UNCERTAINTY / math.sqrt(runs))
-    remembered = autocorrelation(values, scale)
-    noise = Noise(deviation, scale, remembered, runs, skewed, tail=_tail(values, tail), level=median(values))
-    if runs < LONG_RUNS:
+    noise = noise_without_memory(sorted(values), tail=tail)
+    remembered = autocorrelation(values, noise.scale)
+    if remembered:
+        noise = replace(noise, autocorrelation=remembered)
+    if noise.runs < LONG_RUNS:
         return noise
-    return replace(noise, weeks=_weeks(values, WINDOW_NIGHTS * each_night, noise))
+    weeks = _weeks(values, WINDOW_NIGHTS * each_night, noise)
+    return noise if weeks is None else replace(noise, weeks=weeks)
 
 
-def one_sided_deviation(values: Sequence[float], side: int) -> float:
-    """The scaled median distance from the median of the runs above it (side 1) or below it (side -1)."""
-    centre = median(values)
-    distances = [side * (value - centre) for value in values if side * (value - centre) > 0]
-    return NORMAL_PER_MAD * median(distances) if distances else 0.0
+def noise_without_memory(ordered: Sequence[float], *, tail: float = 1.0) -> Noise:
+    """What `noise_of` says but for autocorrelation and weeks, which only make errors larger.
+
+    Args:
+        ordered: the changes, sorted. So this takes no longer for a year of them than for a month.
+        tail: as of `noise_of`.
+    """
+    runs = len(ordered)
+    centre = median(_middle(ordered))
+    deviation = NORMAL_PER_MAD * _distance_of_half(ordered, centre)
+    skewed = False
+    if runs >= LONG_RUNS:  # the deviation of each side is the scaled median distance of its runs from the median of all
+        below = _middle(ordered[: bisect_left(ordered, centre)])
+        slower = NORMAL_PER_MAD * median([centre - value for value in below]) if below else 0.0
+        above = _middle(ordered[bisect_right(ordered, centre) :])
+        faster = NORMAL_PER_MAD * median([value - centre for value in above]) if above else 0.0
+        skewed = slower > max(faster * (1 + SKEWED / math.sqrt(runs)), deviation)
+        if skewed:
+            deviation = slower
+    scale = max(deviation, LEAST_DEVIATION) * (1 + UNCERTAINTY / math.sqrt(runs))
+    return Noise(deviation, scale, 0.0, runs, skewed, tail=_tail(ordered, tail), level=centre)
+
+
+def _middle(ordered: Sequence[float]) -> Sequence[float]:
+    """The one or two of sorted values that make their median."""
+    return ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+
+
+def _distance_of_half(ordered: Sequence[float], centre: float) -> float:
+    """The median distance of sorted values from their median.
+
+    The n nearest values are neighbours. Where they begin is found by halving: too early, if the value behind them is
+    nearer than the first one of them.
+    """
+
+    def nearest(count: int) -> float:
+        def begins(first: int) -> bool:
+            return ordered[first + count] - centre >= centre - ordered[first]
+
+        first = bisect_left(range(len(ordered) - count), True, key=begins)
+        return max(centre - ordered[first], ordered[first + count - 1] - centre)
+
+    return median([nearest((len(ordered) + 1) // 2), nearest(len(ordered) // 2 + 1)])
 
 
 def _weeks(values: Sequence[float], block: int, noise: Noise) -> float | None:
@@ -165,17 +200,21 @@ def _weeks(values: Sequence[float], block: int, noise: Noise) -> float | None:
     blocks = [values[first : first + block] for first in range(0, len(values) - block + 1, block)]
     if len(blocks) < LEAST_BLOCKS:
         return None
-    deviation = stdev([median(each) for each in blocks])
+    medians = [median(each) for each in blocks]
     by_chance = error_of_median(noise, block) * (1 + WANDERS / math.sqrt(2 * (len(blocks) - 1)))
+    # `stdev` computes with fractions, which takes long. Mostly a rounded number shows that it is not needed.
+    rounded = math.dist(medians, [fmean(medians)] * len(medians)) / math.sqrt(len(medians) - 1)
+    if rounded < by_chance * ROUNDED:
+        return None
+    deviation = stdev(medians)
     return deviation if deviation > by_chance else None
 
 
-def _tail(values: Sequence[float], share: float) -> float:
+def _tail(ordered: Sequence[float], share: float) -> float:
     """The loss beyond which this share of the runs lies; 10 % while there are too few runs to know it."""
-    beyond = int(share * (len(values) + 1))
+    beyond = int(share * (len(ordered) + 1))
     if beyond < 1:
         return LARGE
-    ordered = sorted(values)
     return max(-ordered[min(beyond, len(ordered)) - 1], 0.0)
 
 
@@ -195,17 +234,19 @@ def plain_autocorrelation(values: Sequence[float], scale: float) -> float:
     """
     runs = len(values)
     centre = median(values)
-    residuals = [min(max((value - centre) / scale, -OUTLIER), OUTLIER) for value in values]
-    power = math.fsum(residual * residual for residual in residuals) / runs
+    far = [(value - centre) / scale for value in values]
+    residuals = [one if -OUTLIER < one < OUTLIER else math.copysign(OUTLIER, one) for one in far]
+    power = math.fsum(map(mul, residuals, residuals)) / runs
     if runs < 2 or power == 0:
         return 0.0
-    products = [before * after for before, after in itertools.pairwise(residuals)]
-    raw = math.fsum(products) / len(products) / power
+    raw = math.fsum(map(mul, residuals, residuals[1:])) / (runs - 1) / power
     return raw + (1 + 3 * raw) / runs
 
 
 def inflation(autocorrelation: float, runs: int) -> float:
     """How many times larger the variance of a mean of `runs` neighbouring runs is than that of independent ones."""
+    if not autocorrelation:
+        return 1.0
     return 1 + 2 * math.fsum((1 - lag / runs) * autocorrelation**lag for lag in range(1, runs))
 
 

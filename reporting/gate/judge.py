@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from statistics import median
 
@@ -26,7 +27,7 @@ from reporting.gate.series import (
     of_test,
     order,
     pin_of,
-    series_of,
+    series_of_sorted,
 )
 from reporting.gate.verdict import Kind, Suspect, Verdict
 from reporting.history import one_device, same_values
@@ -77,7 +78,7 @@ def judge(
     for metric, measured in current.metrics.items():
         if not math.isfinite(measured.value):
             raise ValueError(f"{current.key.test}: {metric} is {measured.value}, and only finite numbers can be judged")
-        series = series_of(metric, current, [*before, current], night_ends)
+        series = series_of_sorted(metric, current, [*before, current], night_ends)
         night = night_of(current.time_s, night_ends)
         strict = strictness_of(references, len(current.metrics))
         subject = Subject(current, series, references, night, max(night, tonight or night), options, strict)
@@ -101,8 +102,10 @@ def strictness_of(references: References, metrics: int) -> Strictness:
 
 
 def _before(current: Envelope, past: Sequence[Envelope]) -> list[Envelope]:
-    """The runs of the same test that started before a run."""
-    return [run for run in of_test(current, past) if run.key != current.key and order(run) <= order(current)]
+    """The runs of the same test that started before a run, in their order."""
+    runs = sorted(of_test(current, past), key=order)
+    started = bisect_right(runs, order(current), key=order)
+    return [run for run in runs[:started] if run.key != current.key]
 
 
 def _verdict(subject: Subject) -> Verdict:
@@ -335,10 +338,7 @@ def _with_blindness(subject: Subject, verdict: Verdict) -> Verdict:
     """
     day = datetime.timedelta(days=1)
     runs = subject.series.runs
-    last = runs[0].night - day
-    for run in runs:
-        if run.eligible:
-            last = run.night
+    last = next((run.night for run in reversed(runs) if run.eligible), runs[0].night - day)
     nights = (max(subject.night, subject.tonight - day) - last).days
     if nights < BLIND_NIGHTS:
         return verdict

@@ -79,7 +79,7 @@ def shuffled(runs: Sequence[RunValue], block: int, generator: random.Random) -> 
     generator.shuffle(blocks)
     mixed = [date for dates_of_block in blocks for date in dates_of_block]
     return [
-        dataclasses.replace(run, night=date, calm=True, judged=True)
+        run._replace(night=date, calm=True, judged=True)
         for date, origin in zip(dates, mixed, strict=True)
         for run in by_night[origin]
     ]

@@ -6,8 +6,9 @@ import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from reporting.compare.interval import sign_of
 from reporting.gate import estimates
@@ -29,8 +30,7 @@ EXCEPTIONAL = frozenset({Kind.NODE, Kind.TRANSIENT})
 SAME_ANCHOR = 0.05  # two levels of one series' first runs differ by less
 
 
-@dataclass(frozen=True)
-class RunValue:
+class RunValue(NamedTuple):
     """The value of one run id in a series.
 
     Attributes:
@@ -72,7 +72,8 @@ class Series:
 
     def changes(self, runs: Iterable[RunValue], level: float) -> list[float]:
         """The changes of several runs."""
-        return [self.change(run.value, level) for run in runs]
+        sign, size = sign_of(self.better), abs(level)  # once, and not for each run
+        return [sign * (run.value - level) / size for run in runs]
 
     def value_at(self, change: float, level: float) -> float:
         """The value that is so far from a level."""
@@ -137,20 +138,29 @@ def series_of(metric: str, like: Envelope, envelopes: Iterable[Envelope], night_
         envelopes: of any tests, in any order. What does not belong to the series is left out.
         night_ends: the hour at which the site's nights end.
     """
+    return series_of_sorted(metric, like, sorted(of_test(like, envelopes), key=order), night_ends)
+
+
+def series_of_sorted(metric: str, like: Envelope, of_test: Iterable[Envelope], night_ends: datetime.time) -> Series:
+    """The same of what `of_test` has found, in the order of starts."""
     wanted = like.metrics[metric]
     jobs: dict[str, list[Envelope]] = {}
-    comparable = [run for run in of_test(like, envelopes) if run.comparability == like.comparability]
-    for envelope in sorted(comparable, key=order):
-        if _usable(envelope.metrics.get(metric), wanted):
+    for envelope in of_test:
+        found = envelope.metrics.get(metric)
+        if envelope.comparability != like.comparability or found is None or not math.isfinite(found.value):
+            continue
+        if found.unit == wanted.unit and found.better == wanted.better:
             jobs.setdefault(envelope.key.run_id, []).append(envelope)
     runs = [_run_value(metric, jobs_of_run, night_ends) for jobs_of_run in jobs.values()]
+    if any(len(of_run) > 1 for of_run in jobs.values()):  # the last job of a run may be later than the next run
+        runs.sort(key=lambda run: order(run.envelope))
     return Series(
         test=like.key.test,
         metric=metric,
         unit=wanted.unit,
         better=wanted.better,
         comparability=like.comparability,
-        runs=tuple(sorted(runs, key=lambda run: order(run.envelope))),
+        runs=tuple(runs),
     )
 
 
@@ -166,38 +176,27 @@ def of_test(like: Envelope, envelopes: Iterable[Envelope]) -> list[Envelope]:
     ]
 
 
-def _usable(found: Metric | None, wanted: Metric) -> bool:
-    if found is None or not math.isfinite(found.value):
-        return False
-    return (found.unit, found.better) == (wanted.unit, wanted.better)
-
-
 def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time) -> RunValue:
     """One value of the jobs of one run. Jobs in doubt count only if there is no other."""
-    eligible = [job for job in jobs if job.eligible]
-    counted = eligible or jobs
-    calm = bool(eligible)
+    counted = [job for job in jobs if job.eligible]
+    eligible = calm = bool(counted)
     judged = True
-    for job in counted:
+    for job in counted or jobs:
         stored = job.verdicts.get(metric)
         if stored is None:
             judged = False
         elif stored.get("red") or stored.get("kind", Kind.OK) not in CALM:
             calm = False
-    return RunValue(
-        run_id=jobs[-1].key.run_id,
-        night=night_of(counted[-1].time_s, night_ends),
-        value=median([job.metrics[metric].value for job in counted]),
-        eligible=bool(eligible),
-        calm=calm,
-        envelope=counted[-1],
-        judged=judged,
-    )
+    last = (counted or jobs)[-1]
+    value = last.metrics[metric].value
+    if len(jobs) > 1:
+        value = median([job.metrics[metric].value for job in counted or jobs])
+    return RunValue(last.key.run_id, night_of(last.time_s, night_ends), value, eligible, calm, last, judged)
 
 
 def learned(series: Series) -> list[RunValue]:
     """The runs that the pin consists of, at most 20: the first eligible ones that were not red."""
-    return [run for run in series.runs if run.calm][:PIN_RUNS]
+    return list(islice((run for run in series.runs if run.calm), PIN_RUNS))
 
 
 def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
@@ -246,9 +245,11 @@ def departure(
     accepted = references.acceptance(test, metric, current.comparability, night)
     if accepted is not None and (accepted.unit, accepted.better) == (wanted.unit, wanted.better):
         return None
+    own = _series_key(metric, current)
+    if all(metric not in run.metrics or _series_key(metric, run) == own for run in past):
+        return None  # as for nearly all tests: there is no other series
     with_metric = [run for run in of_test(current, past) if metric in run.metrics]
     same_test = sorted([*with_metric, current], key=order)
-    own = _series_key(metric, current)
     first = next(run for run in same_test if _series_key(metric, run) == own)
     found = None
     for like in _last_of_each_series(metric, same_test, current):

@@ -123,7 +123,9 @@ class Envelope:
     @property
     def time_s(self) -> float:
         """The time by which runs are ordered: its start, or what is known in place of it."""
-        for seconds in (self.started_s, self.key.submitted_s, self.ended_s):
+        if self.started_s is not None:  # nearly always, and this is asked of every run more than once
+            return self.started_s
+        for seconds in (self.key.submitted_s, self.ended_s):
             if seconds is not None:
                 return seconds
         return self.written_s

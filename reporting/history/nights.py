@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 NOON = datetime.time(12)
+DAY = datetime.timedelta(days=1)
 
 
 def night_of(started_s: float, ends: datetime.time = NOON) -> datetime.date:
@@ -18,5 +19,6 @@ def night_of(started_s: float, ends: datetime.time = NOON) -> datetime.date:
         ends: the hour at which the site's nights end.
     """
     started = datetime.datetime.fromtimestamp(started_s)
-    since_midnight = datetime.timedelta(hours=ends.hour, minutes=ends.minute)
-    return (started - since_midnight).date()
+    if (started.hour, started.minute) >= (ends.hour, ends.minute):
+        return started.date()
+    return started.date() - DAY

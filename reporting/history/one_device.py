@@ -15,41 +15,42 @@ from reporting.history.comparability import asked, comparability, measured
 from reporting.history.envelope import Envelope
 
 _Test = tuple[str, str, str]
+_Said = tuple[str, str, int]
 
 
 def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The same envelopes in the same order; those of one series have one comparability."""
-    first: dict[_Test, Envelope] = {}  # of each test, of those with numbers
+    # Runs that say the same may share one object, of which everything is found out once.
+    said = [None if run.benchmark is not None else (run.key.site, run.key.test, id(run.fields)) for run in envelopes]
+    fields = {key: run.fields for run, key in zip(envelopes, said, strict=True) if key is not None}
+    tests = {key: (*key[:2], comparability(asked(fields[key]))) for key in fields}
     devices: dict[_Test, dict[str, Mapping[str, Any]]] = {}  # their fields, by what was measured
-    tests = [None if run.benchmark is not None else _test(run) for run in envelopes]
-    for run, test in zip(envelopes, tests, strict=True):
-        if test is not None:
-            found = measured(run.fields)
-            if "device" in found:
-                devices.setdefault(test, {})[comparability(found)] = run.fields
-            if run.has_numbers and (test not in first or _order(run) < _order(first[test])):
-                first[test] = run
+    silent = set()  # tests of which a run says nothing that was measured
+    for key, test in tests.items():
+        found = measured(fields[key])
+        if "device" in found:
+            devices.setdefault(test, {})[comparability(found)] = fields[key]
+        elif not found:
+            silent.add(test)
     if not devices:
         return list(envelopes)
-    names: dict[_Test, str] = {}
+    first: dict[_Test, Envelope] = {}  # of each test with such a run, of its runs with numbers
+    for run, said_by in zip(envelopes, said, strict=True):
+        if silent and said_by is not None and run.has_numbers and (test := tests[said_by]) in silent:
+            first[test] = min(first.get(test, run), run, key=_order)
+    only: dict[_Test, str] = {}  # the name of a test's runs, if all that say their device had the same one
     for test, of_test in devices.items():
         if len(of_test) == 1:
-            (fields,) = of_test.values()
+            (of_device,) = of_test.values()
             is_older = test in first and not measured(first[test].fields)  # than the facts of nodes
-            names[test] = comparability(asked(fields) if is_older else fields)
-    return [_named(run, test, names) for run, test in zip(envelopes, tests, strict=True)]
-
-
-def _test(run: Envelope) -> _Test:
-    return run.key.site, run.key.test, comparability(asked(run.fields))
+            only[test] = comparability(asked(of_device) if is_older else of_device)
+    names = {key: only.get(test) or comparability(fields[key]) for key, test in tests.items() if fields[key]}
+    return [run if key is None else _named(run, names.get(key)) for run, key in zip(envelopes, said, strict=True)]
 
 
 def _order(run: Envelope) -> tuple[float, str, str]:
     return run.time_s, run.key.run_id, str(run.key.job_id)
 
 
-def _named(run: Envelope, test: _Test | None, names: Mapping[_Test, str]) -> Envelope:
-    if test is None or not run.fields:
-        return run
-    name = names.get(test) or comparability(run.fields)
-    return run if name == run.comparability else dataclasses.replace(run, comparability=name)
+def _named(run: Envelope, name: str | None) -> Envelope:
+    return run if name is None or name == run.comparability else dataclasses.replace(run, comparability=name)

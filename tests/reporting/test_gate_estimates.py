@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from statistics import median
 
 import pytest
 
@@ -29,6 +30,19 @@ def test_the_scale_is_wider_than_the_mad_by_its_own_uncertainty():
 def test_runs_that_agree_by_luck_have_a_deviation_of_0_4_percent():
     noise = estimates.noise_of([0.0] * 20)
     assert noise == Noise(0.0, pytest.approx(0.004 * (1 + 0.7 / math.sqrt(20))), 0.0, 20)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 20, 21, 59, 60, 61, 200])
+@pytest.mark.parametrize("grain", [0, 2])
+def test_the_noise_of_sorted_runs_is_what_the_definitions_say_to_the_last_digit(runs, grain):
+    source = random.Random(runs)
+    values = [round(source.gauss(0, 0.02) * source.choice([1, 3]), grain or 17) for _ in range(runs)]
+    noise = estimates.noise_without_memory(sorted(values), tail=0.05)
+    below = [noise.level - value for value in values if value < noise.level]
+    deviation = 1.4826 * median(below) if noise.skewed else scaled_mad(values)
+    assert (noise.level, noise.deviation) == (median(values), deviation)
+    whole = estimates.noise_of(values, tail=0.05)
+    assert (whole.scale, whole.tail, whole.level) == (noise.scale, noise.tail, noise.level)
 
 
 def test_autocorrelation_by_hand():

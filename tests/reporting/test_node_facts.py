@@ -105,6 +105,15 @@ def test_a_night_on_which_the_tool_has_failed_belongs_to_the_only_device() -> No
     assert {run.comparability for run in one_device.joined(runs)} == {runs[0].comparability}
 
 
+def test_runs_that_share_their_fields_are_joined_as_those_that_do_not() -> None:
+    gpus = (A100, None, {**A100, "name": "NVIDIA H100 80GB HBM3"})
+    for kinds in (1, 2, 3):
+        runs = [old(0), *(envelope(foreign(night, gpu=gpus[night % kinds]), night) for night in range(1, 9))]
+        fields = {str(run.fields): run.fields for run in runs}
+        shared = [dataclasses.replace(run, fields=fields[str(run.fields)]) for run in runs]
+        assert one_device.joined(shared) == one_device.joined(runs)
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_job_whose_node_said_nothing_does_not_rename_the_series(fails: bool) -> None:
     """An accepted level has the name: without it the series would be red again beside its first pin."""
