@@ -60,15 +60,16 @@ def columns_of(series: SeriesReport, last: datetime.date, most: int) -> list[Nig
         last: the night at the right.
         most: how many columns there is room for.
     """
-    by_night: dict[datetime.date, list[Point]] = {}
+    by_night: dict[str, list[Point]] = {}
     for point in series.points:
-        by_night.setdefault(datetime.date.fromisoformat(point.night), []).append(point)
+        by_night.setdefault(point.night, []).append(point)
+    first = datetime.date.fromisoformat(min(by_night)) if by_night else datetime.date.min
     columns = []
     for ago in range(most):
         night = last - datetime.timedelta(days=ago)
-        if by_night and night < min(by_night):
+        if night < first:
             break
-        points = by_night.get(night, [])
+        points = by_night.get(str(night), [])
         values = [point.value for point in points if point.comparable and point.value is not None]
         value = median(values) if values else None
         begins = series.since == str(night)

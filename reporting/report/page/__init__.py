@@ -140,6 +140,7 @@ def _environment() -> jinja2.Environment:
         finalize=words.visible,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # else it asks for the time of a file at each test
     )
     environment.filters.update(
         percent=words.percent,
