@@ -3,6 +3,8 @@
 
 def printable(text: str) -> str:
     """Replace line breaks, terminal escapes and every other character that is not printable by `?`."""
+    if text.isprintable():  # as nearly every text is
+        return text
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

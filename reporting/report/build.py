@@ -81,7 +81,7 @@ def build(
             "(`python -m reporting compare LABEL LABEL` compares those with --label)"
         )
     reports = tuple(test.report for test in tests)
-    first = min(asked.night(envelope) for envelope in envelopes)
+    first = asked.night(envelopes[0])
     return ReportData(
         schema=SCHEMA,
         site=site,
@@ -193,7 +193,7 @@ def _device_hours(envelopes: Sequence[Envelope]) -> Mapping[str, float]:
 
 
 def _platforms(tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked: Asked) -> tuple[PlatformReport, ...]:
-    last = {envelope.platform: asked.night(envelope) for envelope in envelopes}
+    last = {envelope.platform: envelope for envelope in envelopes}
     found = []
     for name in sorted({test.report.platform for test in tests}):
         reports = [test.report for test in tests if test.report.platform == name]
@@ -209,7 +209,7 @@ def _platforms(tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked:
                 conditions=_counted(reports),
                 device=next((device for device, _count in devices.most_common(1)), None),
                 device_hours=sum(report.device_hours for report in reports),
-                last_night=str(last[name]),
+                last_night=str(asked.night(last[name])),
                 paused=paused,
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
 from reporting.references.answers import References
 from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, TestReport, iso
-from reporting.tables.history_rows import stored_verdicts
+from reporting.tables.history_rows import stored_kind, stored_short
 from reporting.tables.nights import changes_before
 
 NOTE_BEFORE = datetime.timedelta(days=NOTE_DAYS_BEFORE)
@@ -189,10 +190,9 @@ def _text_or_none(value: object) -> str | None:
 
 def _failed_since_numbers(jobs: Sequence[Envelope], with_numbers: Sequence[Envelope]) -> list[Envelope]:
     """The jobs since the last numbers that failed, or could not be run."""
-    first = 0
-    if with_numbers:
-        first = jobs.index(with_numbers[-1]) + 1
-    return [job for job in jobs[first:] if job.outcome in FAILURES]
+    last = with_numbers[-1] if with_numbers else None
+    later = list(itertools.takewhile(lambda job: job is not last, reversed(jobs)))
+    return [job for job in reversed(later) if job.outcome in FAILURES]
 
 
 def _condition_of_test(series: Sequence[SeriesReport], has_failed: bool, last: Envelope, asked: Asked) -> Condition:
@@ -323,11 +323,12 @@ def _points(
     asked: Asked,
 ) -> Iterator[Point]:
     last = latest.metrics[metric]
+    like, nodes = latest, latest.nodes
     for job, changed in zip(jobs, changes, strict=True):
         value = None
         measured = job.metrics.get(metric)
         if job.sane and measured is not None:
-            if (measured.unit, measured.better) != (last.unit, last.better):
+            if measured.unit != last.unit or measured.better != last.better:
                 continue  # a number that means something else stands in no picture of this series
             if math.isfinite(measured.value):
                 value = measured.value
@@ -339,6 +340,8 @@ def _points(
             condition, said = Condition.FAILED, job.outcome.value
         else:
             continue
+        if job.provenance is not like.provenance:  # else the nodes are the same ones
+            like, nodes = job, job.nodes
         yield Point(
             night=str(asked.night(job)),
             started_s=job.time_s,
@@ -347,7 +350,7 @@ def _points(
             condition=condition,
             said=said,
             comparable=job.comparability == latest.comparability,
-            nodes=job.nodes,
+            nodes=nodes,
             doubts=job.doubts,
             changes=tuple(map(with_short_hashes, changed)),
         )
@@ -355,10 +358,11 @@ def _points(
 
 def _said_then(metric: str, job: Envelope) -> tuple[Condition, str]:
     """What the gate said of a run when it was recorded."""
-    verdict = stored_verdicts(job).get(metric)
-    if verdict is None:
+    stored = job.verdicts.get(metric, {})
+    kind = stored_kind(stored)
+    if kind is None:
         return Condition.LEARNING, "not judged"
-    return condition_of(verdict), verdict.short
+    return Condition.SLOWER if stored.get("red") else _CONDITIONS[kind], stored_short(kind, stored)
 
 
 def _parts(verdict: Verdict, series: Series) -> tuple[Part, ...]:

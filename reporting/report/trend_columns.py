@@ -37,6 +37,9 @@ _OF_CONDITION = {
 }
 
 
+_URGENCY = list(NightMark)
+
+
 @dataclass(frozen=True)
 class NightColumn:
     """One night.
@@ -60,19 +63,21 @@ def columns_of(series: SeriesReport, last: datetime.date, most: int) -> list[Nig
         last: the night at the right.
         most: how many columns there is room for.
     """
-    by_night: dict[datetime.date, list[Point]] = {}
+    by_night: dict[str, list[Point]] = {}
     for point in series.points:
-        by_night.setdefault(datetime.date.fromisoformat(point.night), []).append(point)
+        by_night.setdefault(point.night, []).append(point)
+    first = datetime.date.fromisoformat(min(by_night)) if by_night else datetime.date.min
     columns = []
     for ago in range(most):
         night = last - datetime.timedelta(days=ago)
-        if by_night and night < min(by_night):
+        if night < first:
             break
-        points = by_night.get(night, [])
+        name = str(night)
+        points = by_night.get(name, [])
         values = [point.value for point in points if point.comparable and point.value is not None]
         value = median(values) if values else None
-        begins = series.since == str(night)
-        columns.append(NightColumn(night, value, series.level_in(str(night)), _mark(points, begins_change=begins)))
+        mark = _mark(points, begins_change=series.since == name)
+        columns.append(NightColumn(night, value, series.level_in(name), mark))
     columns.reverse()
     return columns
 
@@ -83,10 +88,10 @@ def values_of(columns: Sequence[NightColumn]) -> list[float]:
 
 
 def _mark(points: Sequence[Point], *, begins_change: bool) -> NightMark | None:
-    marks = {_mark_of(point) for point in points}
+    marks = [mark for point in points if (mark := _mark_of(point)) is not None]
     if begins_change:
-        marks.add(NightMark.CHANGE)
-    return next((mark for mark in NightMark if mark in marks), None)
+        marks.append(NightMark.CHANGE)
+    return min(marks, key=_URGENCY.index, default=None)
 
 
 def _mark_of(point: Point) -> NightMark | None:

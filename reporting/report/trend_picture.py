@@ -71,13 +71,14 @@ def line(columns: Sequence[NightColumn], reference: float, better: str, display:
         reference: the pin, or what stands for it.
     """
     blocks = _blocks(display)
+    height = step_of_line(display)
     cells = []
     for column in columns:
         if column.value is None:
             cells.append(_mark(column.mark, display))
             continue
         change = _change(column.value, reference, better)
-        step = len(blocks) - 1 - STEPS_ABOVE + round(change / step_of_line(display))
+        step = len(blocks) - 1 - STEPS_ABOVE + round(change / height)
         cells.append(display.painted(blocks[min(len(blocks) - 1, max(0, step))], _colour(column.mark)))
     return "".join(cells)
 

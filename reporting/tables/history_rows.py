@@ -25,6 +25,7 @@ CHANGED = (Kind.SLOWER, Kind.DRIFTED, Kind.FASTER, Kind.ACKNOWLEDGED)
 # A line of the history keeps the change that the gate compared: for these that of the last seven nights together. What
 # is judged now shows the change of all runs since it began, so the two must not look alike.
 OF_SEVEN_NIGHTS = (Kind.DRIFTED, Kind.FASTER)
+_KINDS = {kind.value: kind for kind in Kind}
 
 
 def latest_rows(
@@ -106,16 +107,31 @@ def unjudged_rows(history: Path, envelopes: Sequence[Envelope], problems: list[s
 def stored_verdicts(envelope: Envelope) -> dict[str, Verdict]:
     """What the gate said of a run when it was recorded."""
     return {
-        metric: _stored(envelope.key.test, metric, stored)
+        metric: _stored(envelope.key.test, metric, kind, stored)
         for metric, stored in envelope.verdicts.items()
-        if stored.get("kind") in set(Kind)  # else a later version of the suite has written it
+        if (kind := stored_kind(stored)) is not None
     }
 
 
-def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
-    kind = Kind(stored["kind"])
-    change = stored.get("change")
-    since = datetime.date.fromisoformat(str(stored["since"])) if stored.get("since") else None
+def stored_kind(stored: Mapping[str, Any]) -> Kind | None:
+    """The kind of a stored verdict; None if a later version of the suite has written it, and if nothing is stored."""
+    return _KINDS.get(stored.get("kind", ""))
+
+
+def _stored(test: str, metric: str, kind: Kind, stored: Mapping[str, Any]) -> Verdict:
+    since = _since(stored)
+    short = stored_short(kind, stored)
+    change, level = stored.get("change"), stored.get("level")
+    return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, level=level, since=since)
+
+
+def _since(stored: Mapping[str, Any]) -> datetime.date | None:
+    return datetime.date.fromisoformat(str(stored["since"])) if stored.get("since") else None
+
+
+def stored_short(kind: Kind, stored: Mapping[str, Any]) -> str:
+    """A stored verdict in a few words."""
+    change, since = stored.get("change"), _since(stored)
     short = kind.value
     if kind in CHANGED and since is not None and change is not None:
         word = "faster" if kind is Kind.FASTER else "slower"
@@ -127,8 +143,7 @@ def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
     found = stored_confirmation(stored)
     if found is not None:
         short = f"{short}; {found.short}" if kind is Kind.SLOWER else found.short
-    level = stored.get("level")
-    return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, level=level, since=since)
+    return short
 
 
 def by_test(envelopes: Sequence[Envelope], *, with_campaigns: bool = False) -> dict[str, list[Envelope]]:

@@ -164,12 +164,12 @@ def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list
         if not envelope.sane:
             continue
         if previous is not None:
-            fields[position] = [
-                *differences(previous.fields, envelope.fields),
-                *_metric_changes(previous.metrics, envelope.metrics),
-            ]
-            provenance[position] = _provenance_changes(previous.provenance, envelope.provenance)
-            counts.update(provenance[position].keys())
+            if previous.fields != envelope.fields:
+                fields[position] += differences(previous.fields, envelope.fields)
+            fields[position] += _metric_changes(previous.metrics, envelope.metrics)
+            if previous.provenance is not envelope.provenance:  # the reader gives runs that say the same one object
+                provenance[position] = _provenance_changes(previous.provenance, envelope.provenance)
+                counts.update(provenance[position].keys())
         previous = envelope
     restless = sorted(name for name, count in counts.items() if count > max(1, RESTLESS * len(envelopes)))
     shown = []
@@ -190,7 +190,8 @@ def _metric_changes(before: Mapping[str, Metric], now: Mapping[str, Metric]) -> 
 
 def _provenance_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """`driver 550.54 -> 570.86`, by the name of what changed."""
-    old, new = dict(_flat(before)), dict(_flat(now))
+    same = {name for name, value in before.items() if isinstance(value, str) and now.get(name) == value}
+    old, new = (dict(_flat({name: side[name] for name in side if name not in same})) for side in (before, now))
     changed = {}
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reporting.report import page as rendering
 from reporting.report.charts.prose import number
 from reporting.report.data import ReportData
 from reporting.report.page import render
@@ -215,6 +216,30 @@ def test_a_print_shows_every_test_in_light_colours(open_page: Open) -> None:
     assert page.locator(".test pre").last.is_visible()
     assert page.locator("body").evaluate("(body) => getComputedStyle(body).color") == "rgb(27, 30, 34)"
     assert not page.locator("nav").is_visible()
+
+
+def test_a_page_of_very_many_tests_holds_most_as_text_and_shows_and_prints_the_same(
+    open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = open_page(page_of("year"))
+    monkeypatch.setattr(rendering, "MOST_AT_ONCE", 59)
+    large = render(samples.year(nights=60), evidence="https://ci.example.org/runs")
+    page = open_page(large)
+    assert page.locator("#numbers tbody tr").count() == 0
+    assert page.locator(".test pre").count() == 0
+    test = page.locator(".test").first
+    test.locator("summary").click()
+    assert test.locator("pre").is_visible()
+    assert test.locator(".scrub").count() > 0
+    page.locator("#numbers").scroll_into_view_if_needed()
+    page.locator("#numbers .sort").first.wait_for()
+    whole.locator(".test summary").first.click()
+    for one in (whole, page):
+        one.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".test pre").count() == 60
+    assert page.locator("main").inner_html() == whole.locator("main").inner_html()
+    without_script = open_page(large, java_script_enabled=False)
+    assert without_script.locator("#numbers tbody tr").count() == 60
 
 
 # --- what the script adds --------------------------------------------------------------------------------------------

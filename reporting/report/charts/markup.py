@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from platforms.printable import printable
 from reporting.report.data import Condition
@@ -83,6 +84,7 @@ def safe(text: str) -> str:
     return html.escape(printable(text))
 
 
+@lru_cache(maxsize=1 << 14)
 def short(value: float) -> str:
     """A coordinate with two decimals at most, as short as it can be: `12`, `.5`, `-3.25`."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from functools import lru_cache
 
 from reporting.tables import row
 
@@ -27,6 +28,7 @@ def number(value: float | None) -> str:
     return MISSING if value is None else row.number(value).replace("-", MINUS)
 
 
+@lru_cache(maxsize=1 << 14)  # the same few words are said of most runs
 def prose(text: str) -> str:
     """A sentence with true minus signs, the page's dates and arrows, and no line break before a per cent sign.
 

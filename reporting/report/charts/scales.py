@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 from reporting.report.charts.prose import MINUS
@@ -114,6 +115,7 @@ class NightScale:
         """Where a night's middle stands, as `43.2%`."""
         return f"{100 * (number + 0.5) / self.nights:.1f}".rstrip("0").rstrip(".") + "%"
 
+    @lru_cache  # noqa: B019 - the trends of a page have few scales
     def ticks(self, width: float) -> list[tuple[int, str]]:
         """The numbers and the labels of round nights, as many as have room beside each other in so many px."""
         has_days = self.nights <= MONTHS_FROM

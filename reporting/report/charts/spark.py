@@ -27,7 +27,8 @@ def spark(series: SeriesReport, *, nights: int = 90, width: int = 120, height: i
         return _svg(width, height, described(f"{series.metric.replace('_', ' ')}: no run"))
     end = datetime.date.fromisoformat(last or max(point.night for point in series.points))
     first = end - datetime.timedelta(days=nights - 1)
-    shown = [point for point in series.points if str(first) <= point.night <= str(end)]
+    earliest, latest = str(first), str(end)
+    shown = [point for point in series.points if earliest <= point.night <= latest]
     of_night = {point.night: point for point in shown if point.value is not None and point.comparable}
     with_values = list(of_night.values())
     failed = sorted({point.night for point in shown if point.value is None} - {point.night for point in with_values})

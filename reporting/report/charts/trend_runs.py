@@ -117,8 +117,8 @@ def _without_middles(places: Sequence[tuple[float, float]]) -> list[tuple[float,
     """The same line without the places that lie in the middle of a level stretch."""
     kept = []
     for position, place in enumerate(places):
-        neighbours = places[max(position - 1, 0) : position + 2]
-        if len(neighbours) < 3 or any(one[1] != place[1] for one in neighbours):
+        is_end = position in (0, len(places) - 1)
+        if is_end or not places[position - 1][1] == place[1] == places[position + 1][1]:
             kept.append(place)
     return kept
 
@@ -151,8 +151,10 @@ def run_marks(series: SeriesReport, frame: Frame, key: str) -> Iterator[str]:
     """The runs with a shape. Those beyond the range stand at its edge, and their titles have their values."""
     if frame.values is None:
         return
-    places = {id(point): place for point, place in _placed(series, frame)}
     shaped = _shaped(series)
+    if not shaped:
+        return
+    places = {id(point): place for point, place in _placed(series, frame)}
     titled = {id(point) for point in _firsts(series)[-TITLED:]}
     for condition in dict.fromkeys(point.condition for point in shaped):
         name = f"{key}{condition[:2]}"

@@ -35,9 +35,13 @@ from reporting.report.page.run_values import run_values
 TEMPLATES = Path(__file__).parent / "templates"
 LINKED = ("http://", "https://")
 ID_LETTERS = 10
+MOST_AT_ONCE = 1000
+"""Tests of a page that a browser makes at once. Of more it makes at first the answer and a line for each test."""
 FLAGS = 8  # the latest ones, which are listed below a trend
 SPARK_NIGHTS = 14, 90  # at least, so that a dot is no line, and at most
 SHOWN_BEYOND = 4  # runs beyond the scale of a trend, the latest ones
+# A test that is out of sight costs no layout then. Nothing is drawn around it, so its outline must be within it.
+UNSEEN = ".test{content-visibility:auto;contain-intrinsic-size:auto 2.3rem}.test>summary{outline-offset:-3px}"
 GRID_WIDTH = ".grid{{min-width:calc(7rem + {columns} * 7.3rem);max-width:calc(7.2rem + {columns} * 18rem)}}"
 
 
@@ -67,8 +71,15 @@ def render(
     first_script, script = _file("first.js"), _file("page.js")
     style = STYLE + (TEMPLATES / "page.css").read_text("utf-8") + GRID_WIDTH.format(columns=len(report.platforms))
     dark = _file("dark.css")
+    # To a browser with scripts this element is one text, until page.js makes elements of it. Others show it at once.
+    held = held_end = ""
+    if len(report.tests) > MOST_AT_ONCE:
+        held, held_end = "<noscript>", "</noscript>"
+        style += UNSEEN
     return environment.get_template("page.html").render(
         report=report,
+        held=Markup(held),
+        held_end=Markup(held_end),
         screen=first_screen(report),
         grid=grid(report),
         last_run=last_run,
@@ -140,6 +151,7 @@ def _environment() -> jinja2.Environment:
         finalize=words.visible,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # else it asks for the time of a file at each test
     )
     environment.filters.update(
         percent=words.percent,

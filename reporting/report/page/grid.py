@@ -34,14 +34,14 @@ class Grid:
 
 def grid(report: ReportData) -> Grid:
     """The grid of a report."""
-    keys = sorted({(test.workload, test.setting) for test in report.tests})
-    rows = [GridRow(workload, setting, _cells(report, workload, setting)) for workload, setting in keys]
+    tests: dict[tuple[str, str], list[TestReport]] = {}
+    for test in report.tests:
+        tests.setdefault((test.workload, test.setting), []).append(test)
+    rows = []
+    for (workload, setting), of_row in sorted(tests.items()):
+        cells = tuple(_of_platform(of_row, platform.name) for platform in report.platforms)
+        rows.append(GridRow(workload, setting, cells))
     return Grid(report.platforms, tuple(rows))
-
-
-def _cells(report: ReportData, workload: str, setting: str) -> tuple[tuple[TestReport, ...], ...]:
-    of_row = [test for test in report.tests if (test.workload, test.setting) == (workload, setting)]
-    return tuple(_of_platform(of_row, platform.name) for platform in report.platforms)
 
 
 def _of_platform(tests: Sequence[TestReport], platform: str) -> tuple[TestReport, ...]:

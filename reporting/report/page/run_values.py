@@ -15,6 +15,7 @@ from reporting.report.page.words import visible
 
 DIGITS = 8  # of a value: with fewer, one that is rounded twice is printed otherwise than in the report
 CONDITIONS = tuple(Condition)
+LETTERS = {condition: str(at) for at, condition in enumerate(CONDITIONS)}
 # No text of a history may end the script element that it stands in.
 UNSAFE = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
 
@@ -24,9 +25,12 @@ class Texts:
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
+        self._known: dict[str, int] = {}  # by the texts before they were made visible
 
     def place(self, text: str) -> int:
-        return self._places.setdefault(str(visible(text)), len(self._places))
+        if text not in self._known:
+            self._known[text] = self._places.setdefault(str(visible(text)), len(self._places))
+        return self._known[text]
 
     def all(self) -> list[str]:
         return list(self._places)
@@ -68,7 +72,7 @@ def _columns(series: SeriesReport, first: datetime.date, texts: Texts, runs: Tex
         "sign": -1 if series.better == "lower" else 1,
         "days": [_days(point.night, first) for point in points],
         "values": [_short(point.value) for point in points],
-        "conditions": "".join(str(CONDITIONS.index(point.condition)) for point in points),
+        "conditions": "".join(LETTERS[point.condition] for point in points),
         "runs": [runs.place(point.run_id) for point in points],
         "nodes": [texts.place(", ".join(point.nodes)) for point in points],
         "said": _told(points, _said, texts),

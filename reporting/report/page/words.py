@@ -15,6 +15,7 @@ from reporting.report.charts.prose import MINUS, MISSING, NARROW, night_text
 from reporting.report.data import Condition, SeriesReport, TestReport
 
 KEPT = "\n" + NARROW  # what `visible` leaves as it is, although Python does not call it printable
+_WITHOUT_KEPT = str.maketrans("", "", KEPT)
 
 MEANINGS = {
     Condition.SLOWER: "The gate is red: it is slower than its pin, or what it measures is not what it was.",
@@ -31,7 +32,7 @@ MEANINGS = {
 
 def visible(value: object) -> object:
     """What a template prints. Characters that cannot be seen, such as those that turn the direction, become `?`."""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+    if not isinstance(value, str) or isinstance(value, Markup) or value.translate(_WITHOUT_KEPT).isprintable():
         return value
     return "".join(letter if letter.isprintable() or letter in KEPT else "?" for letter in value)
 

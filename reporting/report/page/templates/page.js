@@ -61,6 +61,34 @@
   system.addEventListener("change", nameTheme);
   nameTheme();
 
+  // --- of very many tests the page holds most as text, in <noscript>, until it is looked at ---
+  const FIRST_ROWS = 100;
+  const unfinished = new Set();
+  // Makes elements of what an element holds. Of a long table come the first rows, then as many again, and so on, so
+  // that the page answers in between.
+  function fill(root) {
+    for (const held of all("noscript", root)) {
+      const [top, rows = "", end = ""] = held.textContent.split(/(?<=<tbody>)|(?=<\/tbody>)/);
+      held.outerHTML = top + end;
+      const body = one("tbody", root);
+      const waiting = rows.split(/(?=<tr\b)/);
+      const more = () => {
+        if (!unfinished.has(more)) return;  // a print has not waited for it
+        body.insertAdjacentHTML("beforeend", waiting.splice(0, body.rows.length || FIRST_ROWS).join(""));
+        if (waiting.length) { setTimeout(more); return; }
+        unfinished.delete(more);
+        for (const table of all("table.sortable", root)) makeSortable(table);
+        filter();
+        fitWall();
+      };
+      if (rows) { unfinished.add(more); more(); }
+    }
+  }
+  const near = new IntersectionObserver((parts) => {
+    for (const part of parts) if (part.isIntersecting) { near.unobserve(part.target); fill(part.target); }
+  }, { rootMargin: "100%" });
+  for (const held of all("section > noscript, section > .scroll > noscript")) near.observe(held.closest("section"));
+
   // --- a link to a test opens it; a print shows all of them ---
   function openTarget() {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
@@ -72,6 +100,8 @@
   addEventListener("hashchange", openTarget);
   let opened = [];
   addEventListener("beforeprint", () => {
+    all("section:has(> noscript, > .scroll > noscript), .test").forEach(fill);
+    while (unfinished.size) for (const more of unfinished) more();
     opened = all("details:not([open])");
     for (const each of opened) each.open = true;
   });
@@ -81,12 +111,12 @@
 
   // --- the filter ---
   const tests = all(".test").map((test) => ({ test, words: `${test.dataset.words} ${test.dataset.condition}`.toLowerCase() }));
-  const cells = new Map(all(".cell").map((cell) => [cell.hash.slice(1), cell]));
-  const rows = all(".grid tbody tr");
-  const heads = all(".grid thead th").slice(1);
-  const numbers = new Map();
-  for (const row of all("tr[data-test]")) numbers.set(row.dataset.test, [...(numbers.get(row.dataset.test) || []), row]);
   function filter() {
+    const cells = new Map(all(".cell").map((cell) => [cell.hash.slice(1), cell]));
+    const rows = all(".grid tbody tr");
+    const heads = all(".grid thead th").slice(1);
+    const numbers = new Map();
+    for (const row of all("tr[data-test]")) numbers.set(row.dataset.test, [...(numbers.get(row.dataset.test) || []), row]);
     const words = one("#filter-words").value.toLowerCase().split(/\s+/).filter(Boolean);
     const conditions = new Set(all("#filter input:checked").map((box) => box.value));
     let count = 0;
@@ -111,7 +141,7 @@
   one("#filter").addEventListener("submit", (event) => event.preventDefault());
 
   // --- tables that can be sorted ---
-  for (const table of all("table.sortable")) {
+  function makeSortable(table) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
       const button = element("button", { type: "button", className: "sort", textContent: head.textContent });
@@ -132,6 +162,7 @@
       });
     });
   }
+  for (const table of all("table.sortable")) makeSortable(table);
 
   // --- reading a trend ---
   let runs = null;
@@ -242,7 +273,7 @@
     return scroll;
   }
   for (const test of all(".test")) {
-    test.addEventListener("toggle", () => { if (test.open) all(".history", test).forEach(prepare); });
+    test.addEventListener("toggle", () => { if (test.open) { fill(test); all(".history", test).forEach(prepare); } });
   }
   openTarget();
 })();
