@@ -30,7 +30,7 @@ _SETTINGS = (  # instead of a person's, which would change here what is committe
     ("core.autocrlf", "false"),
     ("core.symlinks", "false"),
     ("commit.gpgSign", "false"),
-    ("pack.window", "0"),  # git compares no files: for a large site that took ten minutes, and saved no bytes
+    ("pack.window", "0"),  # git compares no files: for a large site that took ten minutes, and saved little
 )
 # What a push answers if somebody else has pushed since the fetch, or does so at this moment.
 _MOVED = re.compile(

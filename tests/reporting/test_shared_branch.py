@@ -220,7 +220,7 @@ def test_a_session_that_still_writes_is_pushed_as_far_as_its_lines_go(clone: Clo
 
 
 def test_a_push_looks_for_no_differences_between_files(clone: Clone, server: Path) -> None:
-    """Git would compare each file with ten others: for a large site that takes ten minutes, and saves nothing."""
+    """Git would compare each file with ten others: for a large site that takes ten minutes, and saves little."""
     git("-C", str(server), "config", "receive.unpackLimit", "1")  # so that it keeps what it receives as it is
     site = clone("one")
     for age in range(3):
