@@ -24,12 +24,13 @@ from reporting.shared_branch.remote import JOB_TOKEN, TOKEN, Remote
 
 _FETCHED = "refs/remotes/fetched"
 _ENDED_WELL = "ended-well"  # a file in .git; without it the last command was killed, and may have left locks of git's
-_SETTINGS = (  # what a person has set for other clones, and would change here what is committed, or ask for a key
+_SETTINGS = (  # instead of a person's, which would change here what is committed, or ask for a key
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
     ("core.autocrlf", "false"),
     ("core.symlinks", "false"),
     ("commit.gpgSign", "false"),
+    ("pack.window", "0"),  # git compares no files: for a large site that took ten minutes, and saved little
 )
 # What a push answers if somebody else has pushed since the fetch, or does so at this moment.
 _MOVED = re.compile(

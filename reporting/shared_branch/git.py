@@ -11,7 +11,7 @@ from pathlib import Path
 from platforms.job import RefusedError
 from platforms.printable import printable
 
-GIT_S = 600.0
+GIT_S = 1800.0  # a server that never repacks searches a large branch for ten minutes before it sends anything
 HIDDEN = "***"
 # What a hook, or a person's shell, may have set for another repository.
 _OF_ANOTHER_REPOSITORY = (

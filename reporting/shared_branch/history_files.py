@@ -42,7 +42,7 @@ def bring(source: Path, target: Path, *, details: bool) -> Brought:
         OSError: it cannot be written.
     """
     brought = Brought()
-    missing: dict[str, bytes] = {}
+    missing: dict[str, int] = {}  # bytes by name, since a large site's history does not fit into memory
     for path in _files(source, details=details):
         name = path.relative_to(source).as_posix()
         try:
@@ -52,15 +52,15 @@ def bring(source: Path, target: Path, *, details: bool) -> Brought:
             brought.problems.append(f"{error.filename}: this file of the history cannot be read: {error.strerror}")
             continue
         if content.startswith(there) and content != there:
-            missing[name] = content
+            missing[name] = len(content)
         elif not there.startswith(content):
             brought.differing.append(name)
-    # The run.json's were read last and are written first: no line refers to one that is not there yet. Nothing is
+    # The run.json's were measured last and are written first: no line refers to one that is not there yet. Nothing is
     # flushed: what a power failure leaves empty or short, the next command brings again.
-    for name, content in reversed(missing.items()):
+    for name, size in reversed(missing.items()):
         make_month(target, name.partition("/")[0])
         mode = 0o200 | target.stat().st_mode & 0o444
-        atomic_file.write_bytes(target / name, content, mode=mode)
+        atomic_file.write_bytes(target / name, (source / name).read_bytes()[:size], mode=mode)
     brought.new = len(missing)
     return brought
 
