@@ -256,7 +256,7 @@ class EnvelopeMaker:
             started_s,
             ended_s,
             metrics,
-            _filled(like.beside, values[len(metrics) :]),
+            _filled(like.beside, values[len(metrics) :]) if like.beside else like.beside,
             like.no_split,
             like.fields,
             like.comparability,

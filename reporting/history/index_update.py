@@ -32,7 +32,19 @@ TABLES = f"""
     CREATE TABLE kind (id INTEGER PRIMARY KEY, content, site, test);
     CREATE TABLE part (id INTEGER PRIMARY KEY, content);
     CREATE TABLE line ({_COLUMNS}, last DEFAULT 1);
+    CREATE VIEW job AS
+        SELECT site, test, json_extract(kind.content, '$.platform') AS platform,
+            json_extract(kind.content, '$.outcome') AS outcome, json_extract(kind.content, '$.sane') AS sane,
+            coalesce(json_extract(kind.content, '$.role'), 'measure') AS role,
+            (SELECT json_extract(content, '$') FROM part WHERE id = line.run_id) AS run_id, job_id,
+            (SELECT json_extract(content, '$') FROM part WHERE id = coalesce(line.node, line.nodes)) AS nodes,
+            datetime(time_s, 'unixepoch') AS started, metric.key AS metric,
+            CASE typeof(numbers) WHEN 'text' THEN json_extract(numbers, '$[0]') ELSE numbers END AS value,
+            json_extract(metric.value, '$.unit') AS unit
+        FROM line JOIN kind ON kind.id = line.kind, json_each(kind.content, '$.metrics') AS metric
+        WHERE last AND metric.id = (SELECT min(id) FROM json_each(kind.content, '$.metrics'));
 """
+"""`job` is for people (docs/history.md): the last line of each job with numbers, and its first metric."""
 # They are made when the lines of the first reading are there, which is quicker.
 _INDEXES = (
     "CREATE INDEX IF NOT EXISTS by_key ON line (key)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import sqlite3
 import time
@@ -51,14 +52,13 @@ class Questions:
         if any(VALUES in like.fields for like in kinds.values()):
             # Which test a run is of follows from the runs beside it.
             make = EnvelopeMaker(kinds, self._part)
-            runs = [make.envelope(row) for row in self._rows(kinds)]
-            runs = one_device.joined(same_values.joined(runs))
+            runs = one_device.joined(same_values.joined(self._in_order(kinds, make)))
             return [run for run in runs if visits or run.trial.role is not Role.VISIT]
         chosen = self._named(kinds)
         if not visits:
             chosen = {kind: like for kind, like in chosen.items() if like.trial.role is not Role.VISIT}
         make = EnvelopeMaker(chosen, self._part)
-        return [make.envelope(row) for row in self._rows(chosen)]
+        return self._in_order(chosen, make)
 
     def damage(self, tests: Collection[str] | None) -> list[str]:
         """A sentence for each file with lines that cannot be read, and that may be of these tests."""
@@ -117,12 +117,13 @@ class Questions:
         named = zip(first, one_device.joined(list(first.values())), strict=True)
         return {kind: replace(kinds[kind], comparability=run.comparability) for kind, run in named}
 
-    def _rows(self, kinds: Collection[int]) -> list[Row]:
-        """The last line of each job of these kinds, in the order in which the jobs started."""
-        rows = [row for kind in kinds for row in self._of_kind(kind)]
-        rows += [row for row in self._instead if row[5] in kinds]
+    def _in_order(self, kinds: Collection[int], make: EnvelopeMaker) -> list[Envelope]:
+        """The last envelope of each job of these kinds, in the order in which the jobs started."""
         order = {file: number for number, file in enumerate(self._paths)}
-        return sorted(rows, key=lambda row: (row[4], row[3], order[row[0] // LINES], row[0]))
+        rows = itertools.chain(*map(self._of_kind, kinds), (row for row in self._instead if row[5] in kinds))
+        found = [(row[4], row[3], order[row[0] // LINES], row[0], make.envelope(row)) for row in rows]
+        found.sort()
+        return [run for *_, run in found]
 
     def _of_kind(self, kind: int) -> Iterator[Row]:
         query = f"{_LINE} WHERE kind = ? AND last = 1 AND time_s <= ? ORDER BY time_s"
