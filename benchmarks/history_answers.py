@@ -10,9 +10,9 @@ python benchmarks/history_answers.py --against CHECKOUT [--keep DIR] [--only HIS
 | merged | two sites in one folder, and a recorded session with run.json's |
 | damaged | the demo with torn, cut and doubled lines, other schemas, later revisions, and a job in the future |
 
-Each checkout has its own copy of a history. The copy first lacks the last nights, and its last line is torn; `judge`
-reads it so. Then the rest arrives, as sessions write it, and all commands are run. A derived file beside the history is
-thus always older than what it is asked about. Compared are stdout, stderr, the exit code and the files that are
+Each checkout has its own copy of a history. The copy first lacks each tenth file, and half of the last one; `table`
+reads it so. Then the rest arrives, as sessions and `pull` write it, and all commands are run: what a checkout derived
+from the history is older than what it is asked. Compared are stdout, stderr, the exit code and the files that are
 written. Two things are masked: the folder of the copy, and times between the start of this script and now.
 
 Exit code 1: something differs.
@@ -34,17 +34,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from reporting.history.reader import read
 from tests.reporting import bundled_session, demo
 from tests.reporting.report_year import make_year
 
+ROOT = Path(__file__).resolve().parents[1]
 LAST = datetime.date(2026, 11, 22)
 RECORDINGS = ROOT / "tests" / "reporting" / "recordings" / "reframe"
 BEGAN = datetime.datetime.now(datetime.UTC)
-TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?")
+ISO_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?")
+UNIX_TIME = re.compile(rb"\b\d{10}(\.\d+)?\b")
 SIDES = ("this", "that")  # of one length, since texts are wrapped
 OUT = "out"
 SHOWN_LINES, SHOWN_WIDTH = 8, 200
@@ -88,20 +89,21 @@ def make_merged(site: Path) -> None:
 def make_damaged(site: Path) -> None:
     make_demo(site)
     files = sorted((site / "history").rglob("*.jsonl"))
-    whole = files[-1].read_bytes()
-    lines = files[-2].read_bytes().splitlines(keepends=True)
-    middle = len(lines) // 2
-    cut = [*lines[:middle], lines[middle][:200] + b"\n", *lines[middle + 1 :]]
-    files[-2].write_bytes(b"".join([*cut, *lines[-2:]]))  # the last job twice
-    of_schema = files[-3].read_bytes()
-    files[-3].write_bytes(of_schema.replace(b'"schema":1', b'"schema":9', 2) + b"\n\x00\xff{}\n[]\n")
-    older = files[-4].read_bytes()
-    files[-4].write_bytes(older.replace(b'"statistic":"all windows",', b""))
-    again = older.replace(b'"outcome":"passed"', b'"outcome":"error"').replace(b'"written_s":', b'"written_s":9')
-    (files[0].parent / f"{files[0].stem}0.jsonl").write_bytes(again)
-    future = re.sub(rb'"(run_id)":"', rb'"\1":"future-', re.sub(rb'"started_s":', b'"started_s":9', lines[-1]))
-    files[-5].write_bytes(future + files[-5].read_bytes())
-    files[-1].write_bytes(whole + whole[:-100])
+    lines = {path: path.read_bytes().splitlines(keepends=True) for path in files[-5:]}
+    oldest, statistic, schema, cut, torn = (lines[path] for path in files[-5:])
+    future = oldest[-1].replace(b'"run_id":"', b'"run_id":"future-').replace(b'"started_s":1', b'"started_s":3')
+    oldest.insert(0, future)
+    # each job again in an older month, of which some have only ended here
+    later = [line.replace(b'"passed"', b'"error"').replace(b'"written_s":1', b'"written_s":3') for line in statistic]
+    (files[0].parent / "00000000T000000Z-later.jsonl").write_bytes(b"".join(later))
+    statistic[:] = [line.replace(b'"statistic":"all windows",', b"") for line in statistic[:-1]]
+    schema[1] = schema[1].replace(b'"schema":1', b'"schema":9')
+    schema += [b"\n", b"\x00\xff{}\n", b"[]\n"]
+    cut[len(cut) // 2] = cut[len(cut) // 2][:200] + b"\n"
+    cut += cut[-2:]  # the last job twice
+    torn += [*torn[:-1], torn[-1][:-100]]
+    for path, changed in lines.items():
+        path.write_bytes(b"".join(changed))
 
 
 HISTORIES = {
@@ -145,14 +147,16 @@ def commands(site: Path) -> Iterator[list[str]]:
     for platform in platforms[:4]:
         yield ["nodes", platform, last]
         yield ["nodes", platform, f"--tonight={middle}"]
+    for platform in dict.fromkeys([run.platform, *(one.platform for one in runs if one.run is not None)]):
         yield ["vet", platform]
         yield ["vet", platform, f"--sign={OUT}/signed"]
     yield ["nodes", run.platform, f"--nodes={','.join(run.nodes)}", last]
     spans = [f"date={nights[0]}..{early}", f"date={middle}..{nights[-1]}"]
     yield ["compare", *spans]
     yield ["compare", "--format=json", *spans, *words]
-    yield ["compare", f"run={runs[0].key.run_id}", f"run={run.key.run_id}"]
-    yield ["compare", f"node={run.nodes[0]}", f"date={nights[-1]}", run.key.test]
+    first = next(one for one in runs if one.key.test == run.key.test and one.has_numbers)
+    yield ["compare", f"run={first.key.run_id}", f"run={run.key.run_id}"]
+    yield ["compare", f"node={run.nodes[0]},date={nights[0]}..{early}", f"date={nights[-1]}", run.key.test]
     nodes = sorted({node for one in runs if one.platform == run.platform for node in one.nodes})
     yield ["compare", *spans, f"--treated={','.join(nodes[:2])}", f"--control={','.join(nodes[2:])}"]
     yield from (["answers", *rest] for rest in ([], [run.platform], [run.key.test]))
@@ -165,8 +169,9 @@ def commands(site: Path) -> Iterator[list[str]]:
     for kind in ("prometheus", "openmetrics", "grafana", "gitlab"):
         yield ["export", kind, last] if kind != "grafana" else ["export", kind]
     yield ["export", "prometheus", last, *words, "-o", f"{OUT}/bench.prom"]
-    yield ["export", "bundle", "-o", f"{OUT}/latest.tar.gz"]
-    yield ["export", "bundle", f"date={nights[-3]}..{nights[-1]}", "-o", f"{OUT}/nights.tar.gz"]
+    runs_dir = f"--runs-dir={'site/runs' if (site / 'runs').is_dir() else OUT}"  # there must be one; it may be empty
+    yield ["export", "bundle", runs_dir, "-o", f"{OUT}/latest.tar.gz"]
+    yield ["export", "bundle", runs_dir, f"date={nights[-3]}..{nights[-1]}", "-o", f"{OUT}/nights.tar.gz"]
 
 
 # --- the comparison --------------------------------------------------------------------------------------------------
@@ -192,26 +197,35 @@ class Side(NamedTuple):
         return {name: self.masked(content) for name, content in found.items()}
 
     def masked(self, content: bytes) -> bytes:
-        return TIME.sub(_masked_time, content.replace(os.fsencode(self.folder), b"<folder>"))
+        content = content.replace(os.fsencode(self.folder), b"<folder>")
+        return UNIX_TIME.sub(_masked_unix, ISO_TIME.sub(_masked_iso, content))
 
 
-def _masked_time(found: re.Match[bytes]) -> bytes:
+def _masked_iso(found: re.Match[bytes]) -> bytes:
     at = datetime.datetime.fromisoformat(found[0].decode())
-    at = at if at.tzinfo else at.replace(tzinfo=datetime.UTC)
-    return b"<now>" if BEGAN.replace(second=0, microsecond=0) <= at <= datetime.datetime.now(datetime.UTC) else found[0]
+    return b"<now>" if _is_now(at if at.tzinfo else at.replace(tzinfo=datetime.UTC)) else found[0]
+
+
+def _masked_unix(found: re.Match[bytes]) -> bytes:
+    return b"<now>" if _is_now(datetime.datetime.fromtimestamp(float(found[0]), datetime.UTC)) else found[0]
+
+
+def _is_now(at: datetime.datetime) -> bool:
+    """Whether a time is one since this script was started; some are printed without their seconds."""
+    return BEGAN.replace(second=0, microsecond=0) <= at <= datetime.datetime.now(datetime.UTC)
 
 
 def arrive(source: Path, site: Path, *, whole: bool) -> None:
-    """Copy a site; without `whole` its history lacks the last tenth of its files, and the end of the one before."""
+    """Copy a site; without `whole` its history lacks each tenth file, and half of the last one."""
     files = sorted(path for path in source.rglob("*") if path.is_file())
     lines = [path for path in files if path.suffix == ".jsonl" and not path.name.endswith(".runs.jsonl")]
-    missing = [] if whole else lines[-1 - len(lines) // 10 :]
+    late, torn = ([], None) if whole else (lines[:-1:10], lines[-1])
     for path in files:
         copy = site / path.relative_to(source)
         content = path.read_bytes()
-        if path in missing:
+        if path == torn:
             content = content[: len(content) // 2]
-        if path in missing[1:] or (copy.exists() and copy.stat().st_size == len(content)):
+        if path in late or (copy.exists() and copy.stat().st_size == len(content)):
             continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         with copy.open("r+b" if copy.exists() else "wb") as file:  # a session appends to its file
@@ -224,7 +238,7 @@ def compared(name: str, source: Path, sides: Sequence[Side]) -> bool:
     refused = 0
     differing = []
     with ThreadPoolExecutor(len(sides)) as pool:
-        for whole, some in ((False, typed[2:3]), (True, typed)):
+        for whole, some in ((False, typed[:1]), (True, typed)):
             for side in sides:
                 arrive(source, side.folder / "site", whole=whole)
             for command in some:
@@ -246,9 +260,9 @@ def compared(name: str, source: Path, sides: Sequence[Side]) -> bool:
 
 
 def short_diff(this: bytes, that: bytes) -> list[str]:
-    """The first lines that differ, each from a little before the first byte that does."""
-    texts = [text.decode(errors="replace").splitlines() for text in (that, this)]
-    diff = list(difflib.unified_diff(*texts, "against", "this checkout", lineterm="", n=0))
+    """The first lines that differ."""
+    before, after = (text.decode(errors="replace").splitlines() for text in (that, this))
+    diff = list(difflib.unified_diff(before, after, "against", "this checkout", lineterm="", n=0))
     return [f"        {line[:SHOWN_WIDTH]}" for line in diff[:SHOWN_LINES]]
 
 
