@@ -1,6 +1,6 @@
 """Whether two checkouts say the same of five histories: each read-only command of `python -m reporting`, byte by byte.
 
-python benchmarks/history_answers.py --against CHECKOUT [--keep DIR] [--only HISTORY]
+python benchmarks/history_answers.py --against CHECKOUT [--keep DIR] [--only HISTORY] [--commands NAME …] [--nights 365]
 
 | history | what it is |
 |---|---|
@@ -28,11 +28,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -55,17 +56,17 @@ ENVIRON = {**os.environ, "TZ": "UTC", "COLUMNS": "120", "PYTHONHASHSEED": "0"}
 # --- the histories ---------------------------------------------------------------------------------------------------
 
 
-def make_demo(site: Path) -> None:
+def make_demo(site: Path, _nights: int = 0) -> None:
     make_year(site, LAST, nights=75, platforms=demo.MACHINES, site="simulated")
     (site / "platforms").mkdir()
     (site / "platforms" / f"{demo.NODES_OF}.yaml").write_text(demo.PLATFORM)
 
 
-def make_simulated_year(site: Path) -> None:
-    make_year(site, LAST, processes=os.cpu_count() or 1)
+def make_simulated_year(site: Path, nights: int) -> None:
+    make_year(site, LAST, nights=nights, processes=os.cpu_count() or 1)
 
 
-def make_reframe(site: Path) -> None:
+def make_reframe(site: Path, _nights: int = 0) -> None:
     site.mkdir(parents=True)
     (site / "site.yaml").write_text("name: centre\n")
     files = [RECORDINGS / "results.db", RECORDINGS / "perflogs", *sorted(RECORDINGS.glob("versions/*/report.json"))]
@@ -75,7 +76,7 @@ def make_reframe(site: Path) -> None:
         raise SystemExit(done.stderr)
 
 
-def make_merged(site: Path) -> None:
+def make_merged(site: Path, _nights: int = 0) -> None:
     make_year(site, LAST, nights=75, platforms=2, seed=2, site="centre")
     with tempfile.TemporaryDirectory() as name:
         other = Path(name)
@@ -86,7 +87,7 @@ def make_merged(site: Path) -> None:
         shutil.copytree(session / "runs", site / "runs")
 
 
-def make_damaged(site: Path) -> None:
+def make_damaged(site: Path, _nights: int = 0) -> None:
     make_demo(site)
     files = sorted((site / "history").rglob("*.jsonl"))
     lines = {path: path.read_bytes().splitlines(keepends=True) for path in files[-5:]}
@@ -100,7 +101,7 @@ def make_damaged(site: Path) -> None:
     schema[1] = schema[1].replace(b'"schema":1', b'"schema":9')
     schema += [b"\n", b"\x00\xff{}\n", b"[]\n"]
     cut[len(cut) // 2] = cut[len(cut) // 2][:200] + b"\n"
-    cut += cut[-2:]  # the last job twice
+    cut += [*cut[-2:], cut[-1].replace(b'"passed"', b'"error"')]  # written in the same moment: the later line counts
     torn += [*torn[:-1], torn[-1][:-100]]
     for path, changed in lines.items():
         path.write_bytes(b"".join(changed))
@@ -121,9 +122,9 @@ HISTORIES = {
 def commands(site: Path) -> Iterator[list[str]]:
     """What is typed after `python -m reporting`, chosen by what the history has."""
     name = (site / "site.yaml").read_text().partition("name: ")[2].split()[0]
-    runs = [run for run in read(site / "history") if run.key.site == name]
+    end_s = datetime.datetime.combine(LAST, datetime.time(23), datetime.UTC).timestamp()
+    runs = [run for run in read(site / "history") if run.key.site == name and run.time_s < end_s]
     nights = sorted({datetime.datetime.fromtimestamp(run.time_s, datetime.UTC).date() for run in runs})
-    nights = [night for night in nights if night <= LAST]
     tests = list(dict.fromkeys(run.key.test for run in reversed(runs)))
     platforms = list(dict.fromkeys(run.platform for run in reversed(runs)))
     run = next(run for run in reversed(runs) if run.has_numbers and run.nodes)
@@ -158,7 +159,7 @@ def commands(site: Path) -> Iterator[list[str]]:
     yield ["compare", f"run={first.key.run_id}", f"run={run.key.run_id}"]
     yield ["compare", f"node={run.nodes[0]},date={nights[0]}..{early}", f"date={nights[-1]}", run.key.test]
     nodes = sorted({node for one in runs if one.platform == run.platform for node in one.nodes})
-    yield ["compare", *spans, f"--treated={','.join(nodes[:2])}", f"--control={','.join(nodes[2:])}"]
+    yield ["compare", *spans, f"--treated={','.join(nodes[::2])}", f"--control={','.join(nodes[1::2])}"]
     yield from (["answers", *rest] for rest in ([], [run.platform], [run.key.test]))
     yield ["comment", "--print", last]
     yield ["comment", last, "-o", f"{OUT}/comment.md", "--page=https://example.org", *words]
@@ -192,12 +193,19 @@ class Side(NamedTuple):
         done = subprocess.run(typed, cwd=self.folder, env=environ, capture_output=True, check=False)
         found = {"exit code": b"%d" % done.returncode, "stdout": done.stdout, "stderr": done.stderr}
         for path in sorted((self.folder / OUT).rglob("*")):
-            if path.is_file():
-                found[str(path.relative_to(self.folder))] = path.read_bytes()
+            name = str(path.relative_to(self.folder))
+            if path.name.endswith(".tar.gz"):  # the time at which it was packed is in its bytes
+                with tarfile.open(path) as bundle:
+                    members = [member for member in bundle if member.isfile()]
+                    found |= {f"{name}: {one.name}": cast(IO[bytes], bundle.extractfile(one)).read() for one in members}
+            elif path.is_file():
+                found[name] = path.read_bytes()
         return {name: self.masked(content) for name, content in found.items()}
 
     def masked(self, content: bytes) -> bytes:
-        content = content.replace(os.fsencode(self.folder), b"<folder>")
+        folder = os.fsencode(self.folder)
+        for typed in (folder, folder.replace(b"_", rb"\_")):  # the latter in Markdown
+            content = content.replace(typed, b"<folder>")
         return UNIX_TIME.sub(_masked_unix, ISO_TIME.sub(_masked_iso, content))
 
 
@@ -232,9 +240,9 @@ def arrive(source: Path, site: Path, *, whole: bool) -> None:
             file.write(content)
 
 
-def compared(name: str, source: Path, sides: Sequence[Side]) -> bool:
-    """Run all commands on both sides, and print what differs. Returns whether all are equal."""
-    typed = list(commands(source))
+def compared(name: str, source: Path, sides: Sequence[Side], only: Sequence[str] | None) -> bool:
+    """Run commands on both sides, and print what differs. Returns whether all are equal."""
+    typed = [command for command in commands(source) if only is None or command[0] in only]
     refused = 0
     differing = []
     with ThreadPoolExecutor(len(sides)) as pool:
@@ -279,19 +287,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", type=Path, required=True, metavar="CHECKOUT", help="the other checkout")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the histories there, and take those that it has")
+    parser.add_argument("--nights", type=int, default=365, help="of the simulated year (fewer are quicker)")
     parser.add_argument("--only", choices=HISTORIES, action="append", help="only this history (more than once: these)")
+    parser.add_argument("--commands", nargs="+", metavar="NAME", help="only these, as in: table judge (default: all)")
     options = parser.parse_args()
     equal = True
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.only or HISTORIES:
             source = (options.keep or Path(scratch) / "made").absolute() / name
             if not source.exists():
-                HISTORIES[name](source)
+                HISTORIES[name](source, options.nights)
             checkouts = (ROOT, options.against.absolute())
             sides = [
                 Side(checkout, Path(scratch) / side / name) for checkout, side in zip(checkouts, SIDES, strict=True)
             ]
-            equal = compared(name, source, sides) and equal
+            equal = compared(name, source, sides, options.commands) and equal
             for side in sides:
                 shutil.rmtree(side.folder)
     return 0 if equal else 1
