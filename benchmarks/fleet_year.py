@@ -258,6 +258,8 @@ def measure(site: Path, shape: str, nights: int, nodes: int, checkouts: Sequence
     for number, checkout in enumerate(checkouts):
         for typed in commands(shape, LAST - DAY, page).values():
             cost(checkout, site, typed)
+            if not hidden(history):
+                break
         folder = site / f"kept-{number}"
         folder.mkdir()
         kept.append([Path(shutil.move(path, folder)) for path in hidden(history)])
