@@ -13,7 +13,8 @@ python benchmarks/history_answers.py --against CHECKOUT [--keep DIR] [--only HIS
 Each checkout has its own copy of a history. The copy first lacks each tenth file, and half of the last one; `table`
 reads it so. Then the rest arrives, as sessions and `pull` write it, and all commands are run: what a checkout derived
 from the history is older than what it is asked. Compared are stdout, stderr, the exit code and the files that are
-written. Two things are masked: the folder of the copy, and times between the start of this script and now.
+written; of a bundle, whose bytes hold the time, the files in it. Two things are masked: the folder of the copy, and
+times between the start of this script and now. The history itself must stay as it is, too.
 
 Exit code 1: something differs.
 """
@@ -57,7 +58,7 @@ ENVIRON = {**os.environ, "TZ": "UTC", "COLUMNS": "120", "PYTHONHASHSEED": "0"}
 # --- the histories ---------------------------------------------------------------------------------------------------
 
 
-def make_demo(site: Path, _nights: int = 0) -> None:
+def make_demo(site: Path) -> None:
     make_year(site, LAST, nights=75, platforms=demo.MACHINES, site="simulated")
     (site / "platforms").mkdir()
     (site / "platforms" / f"{demo.NODES_OF}.yaml").write_text(demo.PLATFORM)
@@ -67,7 +68,7 @@ def make_simulated_year(site: Path, nights: int) -> None:
     make_year(site, LAST, nights=nights, processes=os.cpu_count() or 1)
 
 
-def make_reframe(site: Path, _nights: int = 0) -> None:
+def make_reframe(site: Path) -> None:
     site.mkdir(parents=True)
     (site / "site.yaml").write_text("name: centre\n")
     files = [RECORDINGS / "results.db", RECORDINGS / "perflogs", *sorted(RECORDINGS.glob("versions/*/report.json"))]
@@ -77,7 +78,7 @@ def make_reframe(site: Path, _nights: int = 0) -> None:
         raise SystemExit(done.stderr)
 
 
-def make_merged(site: Path, _nights: int = 0) -> None:
+def make_merged(site: Path) -> None:
     make_year(site, LAST, nights=75, platforms=2, seed=2, site="centre")
     with tempfile.TemporaryDirectory() as name:
         other = Path(name)
@@ -88,7 +89,7 @@ def make_merged(site: Path, _nights: int = 0) -> None:
         shutil.copytree(session / "runs", site / "runs")
 
 
-def make_damaged(site: Path, _nights: int = 0) -> None:
+def make_damaged(site: Path) -> None:
     make_demo(site)
     files = sorted((site / "history").rglob("*.jsonl"))
     lines = {path: path.read_bytes().splitlines(keepends=True) for path in files[-5:]}
@@ -110,11 +111,11 @@ def make_damaged(site: Path, _nights: int = 0) -> None:
 
 
 HISTORIES: dict[str, Callable[[Path, int], None]] = {
-    "demo": make_demo,
+    "demo": lambda site, _nights: make_demo(site),
     "year": make_simulated_year,
-    "reframe": make_reframe,
-    "merged": make_merged,
-    "damaged": make_damaged,
+    "reframe": lambda site, _nights: make_reframe(site),
+    "merged": lambda site, _nights: make_merged(site),
+    "damaged": lambda site, _nights: make_damaged(site),
 }
 
 
@@ -188,7 +189,7 @@ class Side(NamedTuple):
     folder: Path
 
     def answer(self, command: Sequence[str]) -> dict[str, bytes]:
-        """What a command says and writes, by name, with masks. The history is a file that it must leave as it is."""
+        """What a command says and writes, by name, with masks."""
         shutil.rmtree(self.folder / OUT, ignore_errors=True)
         (self.folder / OUT).mkdir()
         typed = [sys.executable, "-m", "reporting", command[0], f"--site={self.folder / 'site'}", *command[1:]]
@@ -197,7 +198,7 @@ class Side(NamedTuple):
         found = {"exit code": b"%d" % done.returncode, "stdout": done.stdout, "stderr": done.stderr}
         for path in sorted((self.folder / OUT).rglob("*")):
             name = str(path.relative_to(self.folder))
-            if path.name.endswith(".tar.gz"):  # the time at which it was packed is in its bytes
+            if path.name.endswith(".tar.gz"):
                 with tarfile.open(path) as bundle:
                     members = [member for member in bundle if member.isfile()]
                     found |= {f"{name}: {one.name}": cast(IO[bytes], bundle.extractfile(one)).read() for one in members}
@@ -258,7 +259,7 @@ def compared(name: str, source: Path, sides: Sequence[Side], only: Sequence[str]
                 if this != that:
                     differing.append((command, this, that))
     count = len(typed) + 1
-    print(f"{name}: {count} commands, {count - len(differing)} equal; {refused} of them refuse, as they must")
+    print(f"{name}: {count} commands, {count - len(differing)} equal; {refused} of them refuse", flush=True)
     for command, this, that in differing:
         for what in sorted(this.keys() | that.keys()):
             if this.get(what) != that.get(what):
