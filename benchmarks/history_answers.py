@@ -13,8 +13,9 @@ python benchmarks/history_answers.py --against CHECKOUT [--keep DIR] [--only HIS
 Each checkout has its own copy of a history. The copy first lacks each tenth file, and half of the last one; `table`
 reads it so. Then the rest arrives, as sessions and `pull` write it, and all commands are run: what a checkout derived
 from the history is older than what it is asked. Compared are stdout, stderr, the exit code and the files that are
-written; of a bundle, whose bytes hold the time, the files in it. Two things are masked: the folder of the copy, and
-times between the start of this script and now. The history itself must stay as it is, too.
+written; of a bundle, whose bytes hold the time, the files in it but their sums. Masked are: the folder of the copy,
+times between the start of this script and now, and the names of files of the history that a bundle makes now. The
+history itself must stay as it is, too.
 
 Exit code 1: something differs.
 """
@@ -39,6 +40,7 @@ from typing import IO, NamedTuple, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from reporting.bundle import SUMS
 from reporting.history.reader import read
 from tests.reporting import bundled_session, demo
 from tests.reporting.report_year import DAY, make_year
@@ -47,7 +49,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAST = datetime.date(2026, 11, 22)
 RECORDINGS = ROOT / "tests" / "reporting" / "recordings" / "reframe"
 BEGAN = datetime.datetime.now(datetime.UTC)
-ISO_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?")
+ISO_TIME = re.compile(rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)")
+SESSION_FILE = re.compile(rb"(\d{8}T\d{6}Z)-[0-9a-f]{8}")
 UNIX_TIME = re.compile(rb"\b\d{10}(\.\d+)?\b")
 SIDES = ("this", "that")  # of one length, since texts are wrapped
 OUT = "out"
@@ -200,8 +203,10 @@ class Side(NamedTuple):
             name = str(path.relative_to(self.folder))
             if path.name.endswith(".tar.gz"):
                 with tarfile.open(path) as bundle:
-                    members = [member for member in bundle if member.isfile()]
-                    found |= {f"{name}: {one.name}": cast(IO[bytes], bundle.extractfile(one)).read() for one in members}
+                    for member in bundle:
+                        if member.isfile() and member.name != SUMS:
+                            content = cast(IO[bytes], bundle.extractfile(member)).read()
+                            found[self.masked(f"{name}: {member.name}".encode()).decode()] = content
             elif path.is_file():
                 found[name] = path.read_bytes()
         return {name: self.masked(content) for name, content in found.items()}
@@ -210,11 +215,13 @@ class Side(NamedTuple):
         folder = os.fsencode(self.folder)
         for typed in (folder, folder.replace(b"_", rb"\_")):  # the latter in Markdown
             content = content.replace(typed, b"<folder>")
-        return UNIX_TIME.sub(_masked_unix, ISO_TIME.sub(_masked_iso, content))
+        for pattern in (ISO_TIME, SESSION_FILE):
+            content = pattern.sub(_masked_iso, content)
+        return UNIX_TIME.sub(_masked_unix, content)
 
 
 def _masked_iso(found: re.Match[bytes]) -> bytes:
-    at = datetime.datetime.fromisoformat(found[0].decode())
+    at = datetime.datetime.fromisoformat(found[1].decode())
     return b"<now>" if _is_now(at if at.tzinfo else at.replace(tzinfo=datetime.UTC)) else found[0]
 
 
