@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from platforms.job import ONLY
-from reporting.fleet.node_runs import node_runs
+from reporting.fleet.node_runs import node_jobs, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, records_of
 from reporting.fleet.visits import in_order
 from reporting.history.envelope import Envelope
@@ -65,7 +65,7 @@ class World:
         self.effects = 1 + NODE_DEVIATION * self.generator.standard_normal(len(NODES))
 
     def records(self) -> dict[str, NodeRecord]:
-        return records_of(node_runs(self.runs[-REMEMBERED:], NOON), NODES)
+        return records_of(node_runs(node_jobs(self.runs[-REMEMBERED:]), NOON), NODES)
 
     def night(self, number: int) -> Iterator[str]:
         """The nodes that are visited in a night, each after it has been visited."""

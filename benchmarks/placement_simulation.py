@@ -25,7 +25,7 @@ import numpy as np
 
 from reporting.compare.causes import causes_of
 from reporting.fleet.in_common import seen
-from reporting.fleet.node_runs import node_runs
+from reporting.fleet.node_runs import node_jobs, node_runs
 from reporting.fleet.nodes import records_of
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
@@ -149,7 +149,7 @@ def of_nodes(kind: str, centres: int, seed: int, loss: float) -> None:
                 provenance = {"nodes": node, "switch": SWITCH[node]}
                 network = counted([node], generator, congested=False)
                 visits.append(visit(night, node, value, hour=22 + place / 99, provenance=provenance, network=network))
-        records = records_of(node_runs(visits, NOON)).values()
+        records = records_of(node_runs(node_jobs(visits), NOON)).values()
         found[answers(list(seen(records, records)), (SLOW_SWITCH,) if kind in SLOW_NODES else ())] += 1
     shares = " | ".join(f"{found[word] / centres:.1%}" for word in ANSWERS)
     print(f"| {kind} | nodes | {shares} |", flush=True)

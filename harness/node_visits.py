@@ -13,7 +13,7 @@ from harness.plans.each_node import EachNode
 from platforms.job import BenchError, JobSpec
 from platforms.nodes import node_names
 from platforms.schedulers import NodeState, backend_of
-from reporting.fleet.node_runs import node_runs
+from reporting.fleet.node_runs import node_jobs, node_runs
 from reporting.fleet.nodes import records_of
 from reporting.fleet.visits import in_order
 from reporting.history import reader
@@ -44,7 +44,7 @@ class NodeVisits:
         self._jobs = jobs
         self._platform = self._only_platform()
         problems: list[str] = []
-        self._past = runs_of_platform(inputs, self._platform.name, problems)
+        self._past = node_jobs(runs_of_platform(inputs, self._platform.name, problems))
         self.notices = [f"warning: {problem}" for problem in problems]
         self._chosen: Sequence[str] = ()
 
@@ -52,7 +52,7 @@ class NodeVisits:
         """The plan of a test. Raises UsageError where no node can be visited."""
         inputs = self._inputs
         night_ends = inputs.site.night_ends
-        past = [run for run in self._past if run.key.test == test]
+        past = [job for job in self._past if job.test == test]
         if inputs.options.trials.check is not None:
             return Check(inputs.options.trials.nodes, past, night_ends)
         if not self._chosen:

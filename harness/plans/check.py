@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from harness.plans import Conclusion, TrialResult
 from harness.plans.each_node import EachNode, failure
 from platforms.job import Role
+from reporting.fleet.node_runs import NodeJob
 from reporting.fleet.sentences import check_answer
-from reporting.history.envelope import Envelope
 
 
 class Check(EachNode):
@@ -17,13 +17,13 @@ class Check(EachNode):
 
     Args:
         nodes: that are checked; each once more if it was slow.
-        past: the runs of the test in the centre's history.
+        past: the jobs of the test in the centre's history.
         night_ends: the hour at which the site's nights end.
     """
 
     role = Role.CHECK
 
-    def __init__(self, nodes: Sequence[str], past: Sequence[Envelope], night_ends: datetime.time) -> None:
+    def __init__(self, nodes: Sequence[str], past: Sequence[NodeJob], night_ends: datetime.time) -> None:
         super().__init__(nodes, past, night_ends, lambda node, reason: None)
 
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from harness.plans import Conclusion, TrialRequest, TrialResult
 from platforms.job import Role, State, Status, Trial
 from platforms.runner.live_job import Job
-from reporting.fleet.node_runs import NODES_OF_A_NIGHT, node_runs
+from reporting.fleet.node_runs import NODES_OF_A_NIGHT, NodeJob, node_jobs, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, records_of
 from reporting.fleet.sentences import NodeVisit, go_no_go
-from reporting.history.envelope import Envelope
 
 SECOND = 2  # the number of a second visit
 LOOKS = 20  # at the visits so far, in a session
@@ -36,7 +35,7 @@ class EachNode:
 
     Args:
         nodes: in the order in which they are visited.
-        past: the runs of the test in the history.
+        past: the jobs of the test in the history.
         night_ends: the hour at which the site's nights end.
         drain_command: writes the command that takes a node out of service, from the node and the reason.
     """
@@ -46,7 +45,7 @@ class EachNode:
     def __init__(
         self,
         nodes: Sequence[str],
-        past: Sequence[Envelope],
+        past: Sequence[NodeJob],
         night_ends: datetime.time,
         drain_command: Callable[[str, str], str | None],
     ) -> None:
@@ -90,7 +89,7 @@ class EachNode:
 
     def _records(self, results: Sequence[TrialResult]) -> Mapping[str, NodeRecord]:
         """What the test says of each node, with the visits of this session. Other tests have plans of their own."""
-        own = [result.envelope for result in results if result.envelope is not None]
+        own = node_jobs(result.envelope for result in results if result.envelope is not None)
         return records_of(node_runs([*self._past, *own], self._night_ends), self._nodes)
 
 

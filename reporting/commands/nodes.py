@@ -18,7 +18,7 @@ from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.tonight import add_tonight, until_tonight
 from reporting.fleet import in_common
-from reporting.fleet.node_runs import NodeRun, node_runs
+from reporting.fleet.node_runs import NodeRun, NodeRuns, node_jobs, node_runs
 from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.fleet.sentences import JobAnswer, answer, is_of_job, job_answer, minute
 from reporting.history.envelope import Envelope
@@ -109,9 +109,9 @@ def _envelopes(platform: str, site: OpenedSite, problems: list[str]) -> list[Env
     return [envelope for envelope in envelopes if envelope.platform == platform]
 
 
-def _runs(platform: str, site: OpenedSite, envelopes: Sequence[Envelope]) -> list[NodeRun]:
+def _runs(platform: str, site: OpenedSite, envelopes: Sequence[Envelope]) -> NodeRuns:
     """The runs on single nodes of a platform. Raises RefusedError if there is none."""
-    runs = node_runs(envelopes, site.settings.night_ends)
+    runs = node_runs(node_jobs(envelopes), site.settings.night_ends)
     if not runs:
         raise RefusedError(
             f"{site.history}: the history has {len(envelopes)} jobs of {platform}, and none of them measured one "
@@ -199,7 +199,7 @@ def _runs_table(records: Sequence[NodeRecord], used: Sequence[NodeRun]) -> Table
     """The last runs of each node, by which its verdict can be checked, and those that the answer uses."""
     rows = []
     for record in records:
-        older = [run for run in record.runs[:-RUNS_SHOWN] if run in used]
+        older = [run for run in record.runs[:-RUNS_SHOWN] if run in used] if used else []
         rows += [_run_cells(run) for run in [*older, *record.runs[-RUNS_SHOWN:]]]
     headings = ("node", "started", "test", "value", "change", "limit", "beside", "night", "run")
     title = f"the last runs of each node, {RUNS_SHOWN} at most"
@@ -209,8 +209,9 @@ def _runs_table(records: Sequence[NodeRecord], used: Sequence[NodeRun]) -> Table
 
 
 def _run_cells(run: NodeRun) -> tuple[str, ...]:
+    job = run.job
     value = "-" if run.measured is None else f"{plain(run.measured.value, 5)} {run.measured.unit}"
     limit = "-" if run.limit is None else percent(-run.limit)
-    started = minute(run.started_s)
+    started = minute(job.started_s)
     beside = run.beside or "-"
-    return run.node, started, run.test, value, percent(run.change), limit, beside, str(run.night), run.run_id
+    return job.node, started, job.test, value, percent(run.change), limit, beside, str(run.night), job.run_id

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import datetime
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, Literal, NamedTuple, overload
 
 from platforms.job import Role
 from reporting.compare.interval import sign_of
 from reporting.compare.placement import LEVELS, places_of
 from reporting.gate.estimates import noise_of
-from reporting.gate.series import order
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope, Metric
-from reporting.history.nights import night_of
+from reporting.history.nights import nights_of
 
 ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHECK})
 """The roles of runs that say how fast their node is. The arms of an A/B comparison differ on purpose."""
@@ -41,37 +40,70 @@ SLOW_SCALES = 2.0
 LEAST_LIMIT = 0.03  # a smaller loss of a node is not worth a drain
 
 
-@dataclass(frozen=True)
-class NodeRun:
-    """A run on one node, beside the runs of other nodes.
+class Quantity(NamedTuple):
+    """What a metric measures: its name, its unit, and which direction is good."""
+
+    name: str
+    unit: str
+    better: Literal["higher", "lower"]
+
+
+class NodeJob(NamedTuple):
+    """What a job has measured on one node alone: all that is read of it to compare nodes.
+
+    `node_job` says which jobs have one. A site has millions, so it is a tuple, and whoever makes many should let them
+    share their strings, `metrics` and empty mappings.
 
     Attributes:
+        started_s: Unix seconds (`Envelope.time_s`).
         workload: the benchmark, or what a test of another program is called.
-        change: from the level of the other nodes, as a fraction; negative is worse, whatever the metric's direction.
-            Of several metrics the middle one counts. None if too few other nodes have comparable runs.
-        scale: what the change of one run varies by, over all nodes; None with fewer than 8 changes.
-        beside: what the level is the median of: `12 other nodes of that night`, `20 runs of other nodes`.
-        suspected: the gate has called the run slower than its series, or its node slow.
-        measured: the metric that counts.
+        metrics: what it has measured, in the order of the envelope.
+        values: of these metrics.
+        verdicts: of the gate, by metric (`Envelope.verdicts`).
         place: the switch or block above the node, as Slurm names it; "" if it is not known.
         network: what the node's network cards counted (`Envelope.network`).
     """
 
+    started_s: float
+    run_id: str
+    job_id: str | None
     node: str
     test: str
     workload: str
-    run_id: str
-    job_id: str | None
-    role: Role
+    comparability: str
+    metrics: tuple[Quantity, ...]
+    values: tuple[float, ...]
+    verdicts: Mapping[str, Mapping[str, Any]]
+    place: str
+    network: Mapping[str, Any]
+
+
+class NodeRun(NamedTuple):
+    """A run on one node, beside the runs of other nodes.
+
+    Attributes:
+        change: from the level of the other nodes, as a fraction; negative is worse, whatever the metric's direction.
+            Of several metrics the middle one counts. None if too few other nodes have comparable runs.
+        scale: what the change of one run varies by, over all nodes; None with fewer than 8 changes.
+        beside: what the level is the median of: `12 other nodes of that night`, `20 runs of other nodes`.
+        metric: the one that counts.
+        suspected: the gate has called the run slower than its series, or its node slow.
+    """
+
+    job: NodeJob
     night: datetime.date
-    started_s: float
     change: float | None = None
     scale: float | None = None
     beside: str = ""
+    metric: Quantity | None = None
     suspected: bool = False
-    measured: Metric | None = None
-    place: str = ""
-    network: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> Metric | None:
+        """What it has measured of the metric that counts."""
+        if self.metric is None:
+            return None
+        return Metric(self.job.values[self.job.metrics.index(self.metric)], self.metric.unit, self.metric.better)
 
     @property
     def limit(self) -> float | None:
@@ -89,6 +121,73 @@ class NodeRun:
         return self.change is not None and self.limit is not None and self.change < -self.limit
 
 
+class Level(NamedTuple):
+    """What the runs of a series are compared with; many share one. `NodeRun` explains the attributes."""
+
+    beside: str
+    scale: float | None
+    metric: Quantity | None
+
+
+NO_LEVEL = Level("", None, None)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRuns(Sequence[NodeRun]):
+    """Runs on single nodes, in the order of their starts.
+
+    A site has millions, and people look at a few, so what is known of them stands in columns, and a run is made
+    when it is asked for.
+
+    Attributes:
+        jobs, nights, changes, levels: of all runs of the platform.
+        places: which of these the runs are.
+    """
+
+    jobs: Sequence[NodeJob]
+    nights: Sequence[datetime.date]
+    changes: list[float | None]
+    levels: list[Level]
+    places: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> NodeRun: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> NodeRuns: ...
+
+    def __getitem__(self, index: int | slice) -> NodeRun | NodeRuns:
+        if isinstance(index, slice):
+            return replace(self, places=self.places[index])
+        place = self.places[index]
+        job, level = self.jobs[place], self.levels[place]
+        metric = level.metric or next(iter(job.metrics), None)
+        suspected = any(verdict.get("kind") in SUSPECTED for verdict in job.verdicts.values())
+        return NodeRun(job, self.nights[place], self.changes[place], level.scale, level.beside, metric, suspected)
+
+    def of(self, places: Iterable[int]) -> NodeRuns:
+        """Some of these runs."""
+        return replace(self, places=array("q", places))
+
+    def compared(self) -> NodeRuns:
+        """Those that have a change."""
+        return self.of(place for place in self.places if self.changes[place] is not None)
+
+    def counted(self) -> NodeRuns:
+        """Those of which something is known of the node's network cards."""
+        return self.of(place for place in self.places if self.jobs[place].network)
+
+    def may_be_suspicious(self) -> Iterator[NodeRun]:
+        """All runs that may be slow or suspected, without making each of the others."""
+        for index, place in enumerate(self.places):
+            change = self.changes[place]
+            if self.jobs[place].verdicts or (change is not None and change < -LEAST_LIMIT):
+                yield self[index]
+
+
 def nodes_of(envelope: Envelope) -> tuple[str, ...]:
     """The nodes on which a job has run. A visited node has the name by which it was asked for."""
     if envelope.trial.node is not None:
@@ -101,168 +200,209 @@ def workload_of(envelope: Envelope) -> str:
     return envelope.benchmark or envelope.key.test.partition("::")[2].partition("[")[0].removeprefix("test_")
 
 
-def node_runs(envelopes: Iterable[Envelope], night_ends: datetime.time) -> list[NodeRun]:
-    """The runs on single nodes, in the order of their starts.
-
-    Args:
-        envelopes: of one platform of one site. Runs on several nodes, runs without numbers and those of an A/B
-            comparison are left out.
-        night_ends: the hour at which the site's nights end.
-    """
-    chosen = [
-        envelope
-        for envelope in sorted(envelopes, key=order)
-        if envelope.sane and envelope.trial.role in ROLES and len(nodes_of(envelope)) == 1
-    ]
-    runs = [_bare(envelope, night_ends) for envelope in chosen]
-    found: dict[int, list[_Change]] = {}
-    for name, places in _series(chosen):
-        members = [runs[place] for place in places]
-        metrics = [chosen[place].metrics[name] for place in places]
-        levels = _levels(members, [chosen[place].verdicts.get(name, {}) for place in places])
-        for place, metric, change in zip(places, metrics, _changes(members, metrics, levels), strict=True):
-            if change is not None:
-                found.setdefault(place, []).append(replace(change, measured=metric))
-    for place, changes in found.items():
-        middle = sorted(changes, key=lambda change: change.relative)[(len(changes) - 1) // 2]
-        runs[place] = replace(
-            runs[place], change=middle.change, scale=middle.scale, beside=middle.beside, measured=middle.measured
-        )
-    return runs
-
-
-@dataclass(frozen=True)
-class _Change:
-    change: float
-    beside: str
-    scale: float | None = None
-    measured: Metric | None = None
-
-    @property
-    def relative(self) -> float:
-        return self.change / (self.scale or 1.0)
-
-
-def _bare(envelope: Envelope, night_ends: datetime.time) -> NodeRun:
-    return NodeRun(
-        node=nodes_of(envelope)[0],
-        test=envelope.key.test,
-        workload=workload_of(envelope),
+def node_job(envelope: Envelope) -> NodeJob | None:
+    """What is compared of a job. None for one on several nodes, without numbers, or of an A/B comparison."""
+    if not envelope.sane or envelope.trial.role not in ROLES:
+        return None
+    nodes = nodes_of(envelope)
+    if len(nodes) != 1:
+        return None
+    metrics = envelope.metrics
+    return NodeJob(
+        started_s=envelope.time_s,
         run_id=envelope.key.run_id,
         job_id=envelope.key.job_id,
-        role=envelope.trial.role,
-        night=night_of(envelope.time_s, night_ends),
-        started_s=envelope.time_s,
-        suspected=any(verdict.get("kind") in SUSPECTED for verdict in envelope.verdicts.values()),
-        measured=next(iter(envelope.metrics.values()), None),
-        place=", ".join(name for level in LEVELS for name in places_of(envelope, level)),
+        node=nodes[0],
+        test=envelope.key.test,
+        workload=workload_of(envelope),
+        comparability=envelope.comparability,
+        metrics=tuple([Quantity(name, metric.unit, metric.better) for name, metric in metrics.items()]),
+        values=tuple([metric.value for metric in metrics.values()]),
+        verdicts=envelope.verdicts,
+        place=", ".join([name for level in LEVELS for name in places_of(envelope, level)]),
         network=envelope.network,
     )
 
 
-def _series(envelopes: Sequence[Envelope]) -> list[tuple[str, list[int]]]:
-    """The comparable runs of each test and metric: the metric's name, and the places of the envelopes."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for place, envelope in enumerate(envelopes):
-        for name, metric in envelope.metrics.items():
-            if math.isfinite(metric.value):
-                key = (name, envelope.key.test, envelope.comparability, metric.unit, metric.better)
-                found.setdefault(key, []).append(place)
+def node_jobs(envelopes: Iterable[Envelope]) -> list[NodeJob]:
+    """The jobs on single nodes."""
+    return [job for job in map(node_job, envelopes) if job is not None]
+
+
+def node_runs(jobs: Iterable[NodeJob], night_ends: datetime.time) -> NodeRuns:
+    """The runs on single nodes, in the order of their starts.
+
+    Args:
+        jobs: of one platform of one site.
+        night_ends: the hour at which the site's nights end.
+    """
+    # As the gate sorts runs (reporting/gate/series.py).
+    ordered = sorted(jobs, key=lambda job: (job.started_s, job.run_id, str(job.job_id)))
+    nights = nights_of([job.started_s for job in ordered], night_ends)
+    all_changes: list[float | None] = [None] * len(ordered)
+    all_levels = [NO_LEVEL] * len(ordered)
+    several: dict[int, list[tuple[float, Level]]] = {}  # of a run that can be compared by several metrics
+    for metric, places in _places_of_series(ordered):
+        series = _Series(metric, [ordered[place] for place in places], [nights[place] for place in places])
+        for place, change, level in zip(places, *series.compared(), strict=True):
+            if change is None:
+                continue
+            earlier = all_changes[place]
+            if earlier is not None:
+                several.setdefault(place, [(earlier, all_levels[place])]).append((change, level))
+            all_changes[place], all_levels[place] = change, level
+    for place, found in several.items():
+        found.sort(key=lambda one: one[0] / (one[1].scale or 1.0))
+        all_changes[place], all_levels[place] = found[(len(found) - 1) // 2]
+    return NodeRuns(ordered, nights, all_changes, all_levels, range(len(ordered)))
+
+
+def _places_of_series(jobs: Sequence[NodeJob]) -> list[tuple[Quantity, Sequence[int]]]:
+    """The comparable runs of each test and metric: the metric, and the places of the jobs."""
+    found: dict[tuple[Quantity, str, str], array[int]] = {}
+    for place, job in enumerate(jobs):
+        for metric, value in zip(job.metrics, job.values, strict=True):
+            if math.isfinite(value):
+                key = (metric, job.test, job.comparability)
+                places = found.get(key)
+                if places is None:
+                    places = found[key] = array("q")
+                places.append(place)
     return [(key[0], places) for key, places in found.items()]
 
 
-def _levels(runs: Sequence[NodeRun], verdicts: Sequence[Mapping[str, Any]]) -> list[datetime.date]:
-    """The night since which each run's series is at its level.
+class _Series:
+    """The comparable runs of a test by one metric, in the order of their starts."""
 
-    It begins where the gate has seen a change of all nodes, and again once the change is over or accepted.
-    """
-    levels = []
-    level = datetime.date.min
-    is_changed = False
-    for run, said in zip(runs, verdicts, strict=True):
-        # A red of one run that no repeat has confirmed may be this node's own.
-        if said.get("since") and said.get("kind") in LASTING:
-            since = datetime.date.fromisoformat(said["since"])
-            if since < run.night or said["kind"] != Kind.SLOWER or said.get("confirmation"):
-                level = max(level, since)
-                is_changed = True
-        elif is_changed and said.get("kind") == Kind.OK:
-            level = run.night
-            is_changed = False
-        levels.append(level)
-    return levels
+    def __init__(self, metric: Quantity, jobs: Sequence[NodeJob], nights: Sequence[datetime.date]) -> None:
+        self.metric = metric
+        self.jobs = jobs
+        self.nights = nights
+        self.nodes = [job.node for job in jobs]
+        self.values = [job.values[job.metrics.index(metric)] for job in jobs]
+
+    def compared(self) -> tuple[list[float | None], list[Level]]:
+        """The change of each run from the level of the other nodes, and what that is."""
+        levels, besides = self._levels()
+        sign = sign_of(self.metric.better)
+        changes = [
+            sign * (value - level) / abs(level) if level else None
+            for value, level in zip(self.values, levels, strict=True)
+        ]
+        known = [change for change in changes if change is not None]
+        scale = noise_of(known[-RECENT_CHANGES:]).scale if len(known) >= FEWEST_CHANGES else None
+        shared = {beside: Level(beside, scale, self.metric) for beside in set(besides)}
+        return changes, [shared[beside] for beside in besides]
+
+    def _levels(self) -> tuple[list[float], list[str]]:
+        """For each run the level of the other nodes, and what it is the median of. It is 0 if there are too few."""
+        levels = [0.0] * len(self.jobs)
+        besides = [""] * len(self.jobs)
+        of_night: dict[datetime.date, list[int]] = {}
+        for place, night in enumerate(self.nights):
+            of_night.setdefault(night, []).append(place)
+        rest: list[int] = []
+        for places in of_night.values():
+            others = len({self.nodes[place] for place in places}) - 1
+            if others < NODES_OF_A_NIGHT:
+                rest += places
+                continue
+            beside = f"{others} other nodes of that night"
+            found = _medians_without([self.nodes[place] for place in places], [self.values[place] for place in places])
+            for place, level in zip(places, found, strict=True):
+                levels[place] = level
+                besides[place] = beside
+        for place, level, count in self._nearest(sorted(rest)):
+            levels[place] = level
+            besides[place] = f"{count} runs of other nodes"
+        return levels, besides
+
+    def _level_nights(self) -> list[datetime.date]:
+        """The night since which each run's series is at its level.
+
+        It begins where the gate has seen a change of all nodes, and again once the change is over or accepted.
+        """
+        found = []
+        since_night = datetime.date.min
+        is_changed = False
+        for job, night in zip(self.jobs, self.nights, strict=True):
+            said = job.verdicts.get(self.metric.name, {})
+            # A red of one run that no repeat has confirmed may be this node's own.
+            if said.get("since") and said.get("kind") in LASTING:
+                since = datetime.date.fromisoformat(said["since"])
+                if since < night or said["kind"] != Kind.SLOWER or said.get("confirmation"):
+                    since_night = max(since_night, since)
+                    is_changed = True
+            elif is_changed and said.get("kind") == Kind.OK:
+                since_night = night
+                is_changed = False
+            found.append(since_night)
+        return found
+
+    def _nearest(self, places: Sequence[int]) -> Iterator[tuple[int, float, int]]:
+        """The place of a run, the median of the 20 runs of other nodes that are nearest in time, and their number.
+
+        Runs that have too few of them are left out. Runs from before a lasting change say nothing of a node after it.
+
+        Args:
+            places: of the runs that are asked for, in their order.
+        """
+        nodes = self.nodes
+        if not places or len(set(nodes)) <= FEWEST_NODES:
+            return
+        starts = [job.started_s for job in self.jobs]
+        level_nights = self._level_nights()
+        for place in places:
+            node, start = nodes[place], starts[place]
+            # Nights and levels rise, so what says something of this run lies between two places.
+            least = bisect_left(self.nights, level_nights[place], 0, place)
+            most = bisect_right(level_nights, self.nights[place], place + 1)
+            width = NEAREST_RUNS + NEAREST_RUNS // 2  # some are of the same node
+            while True:
+                first, end = max(place - width, least), min(place + 1 + width, most)
+                others = [other for other in range(first, end) if nodes[other] != node]
+                before = bisect_left(others, place)
+                after = len(others) - before
+                if (before >= NEAREST_RUNS or first == least) and (after >= NEAREST_RUNS or end == most):
+                    break
+                width *= 2
+            # Neighbours in the list of others: the farther they begin from its start, the later they are.
+            low, high = max(before - NEAREST_RUNS, 0), min(before, len(others) - NEAREST_RUNS)
+            while low < high:
+                middle = (low + high) // 2
+                if starts[others[middle + NEAREST_RUNS]] - start < start - starts[others[middle]]:
+                    low = middle + 1
+                else:
+                    high = middle
+            near = others[low : low + NEAREST_RUNS]
+            if len(near) >= FEWEST_RUNS and len({nodes[other] for other in near}) >= FEWEST_NODES:
+                yield place, median([self.values[other] for other in near]), len(near)
 
 
-def _changes(
-    runs: Sequence[NodeRun], metrics: Sequence[Metric], levels: Sequence[datetime.date]
-) -> list[_Change | None]:
-    """The change of each run of a series from the level of the other nodes, in the order of the runs."""
-    values = [metric.value for metric in metrics]
-    sign = sign_of(metrics[0].better)
-    nights: dict[datetime.date, _Night] = {}
-    for place, run in enumerate(runs):
-        nights.setdefault(run.night, _Night()).add(run.node, values[place])
-    changes: list[_Change | None] = []
-    for place, run in enumerate(runs):
-        night = nights[run.night]
-        nodes = len(night.of_node) - 1
-        if nodes >= NODES_OF_A_NIGHT:
-            level = night.level_without(run.node)
-            beside = f"{nodes} other nodes of that night"
-        else:
-            others = _nearest(runs, place, levels)
-            level = median([values[other] for other in others]) if others else 0.0
-            beside = f"{len(others)} runs of other nodes"
-        changes.append(_Change(sign * (values[place] - level) / abs(level), beside) if level else None)
-    known = [change.change for change in changes if change is not None]
-    if len(known) < FEWEST_CHANGES:
-        return changes
-    scale = noise_of(known[-RECENT_CHANGES:]).scale
-    return [None if change is None else replace(change, scale=scale) for change in changes]
+def _medians_without(nodes: Sequence[str], values: Sequence[float]) -> list[float]:
+    """For each value of a night the median of the values of the other nodes. The values are sorted once."""
+    of_all = sorted(values)
+    own: dict[str, list[float]] = {}
+    if len(set(nodes)) < len(nodes):
+        for node, value in zip(nodes, values, strict=True):
+            own.setdefault(node, []).append(value)
+        return [_median_without(own[node], of_all) for node in nodes]
+    # Without one value the median is one of three: that value is below the middle, above it, or in it.
+    low, high = _middle(len(of_all) - 1)
+    below, within, above = (_median_without([value], of_all) for value in (of_all[0], of_all[high], of_all[-1]))
+    return [below if value <= of_all[low] else within if value <= of_all[high] else above for value in values]
 
 
-@dataclass
-class _Night:
-    """The values of one night. Those of a fleet are sorted once, and not for each node."""
-
-    of_node: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, node: str, value: float) -> None:
-        self.of_node.setdefault(node, []).append(value)
-
-    @cached_property
-    def _sorted(self) -> list[float]:
-        return sorted(value for values in self.of_node.values() for value in values)
-
-    def level_without(self, node: str) -> float:
-        """The median of the other nodes."""
-        others = self._sorted.copy()
-        for value in self.of_node[node]:
-            del others[bisect_left(others, value)]
-        return median(others)
+def _middle(count: int) -> tuple[int, int]:
+    """The two values in the middle of so many sorted ones; the same one twice if it is alone."""
+    return (count - 1) // 2, count // 2
 
 
-def _nearest(runs: Sequence[NodeRun], place: int, levels: Sequence[datetime.date]) -> list[int]:
-    """The places of the 20 runs of other nodes that are nearest in time; none if they are too few.
-
-    Runs from before a lasting change say nothing of a node after it.
-    """
-    before = place - 1
-    after = place + 1
-    found: list[int] = []
-    while len(found) < NEAREST_RUNS:
-        has_before = before >= 0 and runs[before].night >= levels[place]
-        has_after = after < len(runs) and levels[after] <= runs[place].night
-        to_before = runs[place].started_s - runs[before].started_s if has_before else math.inf
-        to_after = runs[after].started_s - runs[place].started_s if has_after else math.inf
-        if not has_before and not has_after:
-            break
-        nearest = before if to_before <= to_after else after
-        if nearest == before:
-            before -= 1
-        else:
-            after += 1
-        if runs[nearest].node != runs[place].node:
-            found.append(nearest)
-    is_enough = len(found) >= FEWEST_RUNS and len({runs[other].node for other in found}) >= FEWEST_NODES
-    return found if is_enough else []
+def _median_without(own: Sequence[float], of_all: Sequence[float]) -> float:
+    """The median of sorted values without some of them."""
+    low, high = _middle(len(of_all) - len(own))
+    is_one = low == high
+    for value in sorted(own):  # what is left out is stepped over
+        low += value <= of_all[low]
+        high += value <= of_all[high]
+    return of_all[high] if is_one else (of_all[low] + of_all[high]) / 2

@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from itertools import islice
 from statistics import fmean, median
 
 from reporting.compare.robust import MEDIAN_PER_MEAN
-from reporting.fleet.node_runs import FEWEST_CHANGES, FEWEST_NODES, LEAST_LIMIT, NodeRun
+from reporting.fleet.node_runs import FEWEST_CHANGES, FEWEST_NODES, LEAST_LIMIT, NodeRun, NodeRuns
 from reporting.phrases import percent, size
 
 RUNS_TO_NAME = 2
@@ -36,34 +40,48 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """A node and its runs, in the order of their starts. A node that was never measured has none."""
+    """A node and its runs, in the order of their starts. A node that was never measured has none.
+
+    Attributes:
+        suspicions: how many of its runs were slow beside other nodes, or slower than their series by the gate.
+    """
 
     name: str
-    runs: tuple[NodeRun, ...] = ()
+    runs: NodeRuns
+    suspicions: int = 0
+
+    @cached_property
+    def _compared(self) -> NodeRuns:
+        return self.runs.compared()
 
     @property
     def judged(self) -> list[NodeRun]:
         """The runs that can be compared with those of other nodes."""
-        return [run for run in self.runs if run.judged]
+        return [run for run in self._compared if run.judged]
 
-    @property
+    @cached_property
+    def _last_judged(self) -> list[NodeRun]:
+        """The last 20 of them."""
+        return list(islice((run for run in reversed(self._compared) if run.judged), RECENT_RUNS))[::-1]
+
+    @cached_property
     def slow_streak(self) -> list[NodeRun]:
         """The slow runs at the end of its last 20.
 
         If the last two of one test were slow, they count although runs of other tests came between: a node may be slow
         in what one test alone needs.
         """
-        recent = self.judged[-RECENT_RUNS:]
+        recent = self._last_judged
         longest = _slow_at_end(recent)
-        for test in dict.fromkeys(run.test for run in recent):
-            streak = _slow_at_end([run for run in recent if run.test == test])
+        for test in dict.fromkeys(run.job.test for run in recent):
+            streak = _slow_at_end([run for run in recent if run.job.test == test])
             if len(streak) >= RUNS_TO_NAME and len(streak) > len(longest):
                 longest = streak
         return longest
 
-    @property
+    @cached_property
     def standing(self) -> Standing:
-        if not self.judged:
+        if not self._last_judged:
             return Standing.UNKNOWN
         streak = self.slow_streak
         if len(streak) >= RUNS_TO_NAME and _mean(streak) < -_limit_of_two(streak):
@@ -76,13 +94,13 @@ class NodeRecord:
         last 20."""
         if len(self.slow_streak) >= RUNS_TO_NAME:
             return _mean(self.slow_streak)
-        changes = [run.change for run in self.runs if run.change is not None][-RECENT_RUNS:]
+        changes = [run.change for run in self._compared[-RECENT_RUNS:] if run.change is not None]
         return median(changes) if changes else None
 
     @property
     def error(self) -> float | None:
         """The standard error of the deviation."""
-        scales = [run.scale for run in self.judged[-RECENT_RUNS:] if run.scale is not None]
+        scales = [run.scale for run in self._last_judged if run.scale is not None]
         if not scales:
             return None
         if len(self.slow_streak) >= RUNS_TO_NAME:
@@ -93,18 +111,13 @@ class NodeRecord:
     @property
     def last_seen_s(self) -> float | None:
         """When its last run started, in Unix seconds."""
-        return self.runs[-1].started_s if self.runs else None
+        return self.runs[-1].job.started_s if self.runs else None
 
     @property
     def slow_since(self) -> datetime.date | None:
         """The night of the first of its last runs that were all slow, of 20 at most; None if its last run was not."""
         streak = self.slow_streak
         return streak[0].night if streak else None
-
-    @property
-    def suspicions(self) -> int:
-        """How many of its runs were slow beside other nodes, or slower than their series by the gate."""
-        return sum(run.slow or run.suspected for run in self.runs)
 
     @property
     def sentence(self) -> str:
@@ -124,8 +137,8 @@ class NodeRecord:
     @property
     def _of_test(self) -> str:
         """` of deepcam`, if all slow runs are of it, and the node has runs of other tests, too."""
-        slow = {run.workload for run in self.slow_streak}
-        has_others = len({run.workload for run in self.runs}) > 1
+        slow = {run.job.workload for run in self.slow_streak}
+        has_others = len({run.job.workload for run in self.runs}) > 1
         return f" of {slow.pop()}" if len(slow) == 1 and has_others else ""
 
 
@@ -148,17 +161,22 @@ def _limit_of_two(streak: Sequence[NodeRun]) -> float:
     return max(NAMED_SCALES * fmean(run.scale or 0.0 for run in streak[-RUNS_TO_NAME:]), LEAST_LIMIT)
 
 
-def records_of(runs: Iterable[NodeRun], nodes: Iterable[str] = ()) -> dict[str, NodeRecord]:
+def records_of(runs: NodeRuns, nodes: Iterable[str] = ()) -> dict[str, NodeRecord]:
     """The record of each node, by name, in the order of the names.
 
     Args:
-        runs: of `node_runs`.
+        runs: all those of `node_runs`.
         nodes: more nodes of the platform, which may have no run.
     """
-    of_node: dict[str, list[NodeRun]] = {name: [] for name in nodes}
-    for run in runs:
-        of_node.setdefault(run.node, []).append(run)
-    return {name: NodeRecord(name, tuple(of_node[name])) for name in sorted(of_node, key=natural)}
+    of_node = {name: array("q") for name in nodes}
+    for place, job in enumerate(runs.jobs):
+        places = of_node.get(job.node)
+        if places is None:
+            places = of_node[job.node] = array("q")
+        places.append(place)
+    suspicions = Counter(run.job.node for run in runs.may_be_suspicious() if run.slow or run.suspected)
+    names = sorted(of_node, key=natural)
+    return {name: NodeRecord(name, runs.of(of_node[name]), suspicions[name]) for name in names}
 
 
 def natural(name: str) -> list[str | int]:

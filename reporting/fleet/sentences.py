@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reporting.fleet.node_runs import NodeRun, node_runs, workload_of
+from reporting.fleet.node_runs import NodeJob, NodeRun, node_jobs, node_runs, workload_of
 from reporting.fleet.nodes import RUNS_TO_NAME, WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.history.envelope import Envelope
 from reporting.phrases import listed, percent, size
@@ -210,25 +210,25 @@ def is_of_job(run_job_id: str | None, job_id: str) -> bool:
 
 
 def _runs_of_job(record: NodeRecord, job_id: str, started_s: float | None) -> list[NodeRun]:
-    own = [run for run in record.judged if is_of_job(run.job_id, job_id)]
+    own = [run for run in record.judged if is_of_job(run.job.job_id, job_id)]
     if own:
         return own[-1:]
     if started_s is None:
         return []
-    before = [run for run in record.judged if run.started_s <= started_s]
-    after = [run for run in record.judged if run.started_s > started_s]
+    before = [run for run in record.judged if run.job.started_s <= started_s]
+    after = [run for run in record.judged if run.job.started_s > started_s]
     return [*before[-1:], *after[:1]]
 
 
 def _beside_job(name: str, runs: Sequence[NodeRun], job_id: str) -> str:
     """As in `n07 -8.1 % (limit 3.0 %) at 2026-11-22 23:08`, for each run."""
     changes = " and ".join(_at(run) for run in runs)
-    in_this_job = " in this job" if is_of_job(runs[0].job_id, job_id) else ""
+    in_this_job = " in this job" if is_of_job(runs[0].job.job_id, job_id) else ""
     return f"{name} {changes}{in_this_job}"
 
 
 def _at(run: NodeRun) -> str:
-    return f"{with_limit(run)} at {minute(run.started_s)}"
+    return f"{with_limit(run)} at {minute(run.job.started_s)}"
 
 
 def _now(record: NodeRecord, *, was_slow: bool) -> str:
@@ -236,7 +236,7 @@ def _now(record: NodeRecord, *, was_slow: bool) -> str:
     if was_slow and record.standing is Standing.FIT:
         return f"Now {record.name} is fit: {_at(record.judged[-1])}."
     if not was_slow and record.standing in (Standing.SLOW, Standing.SUSPECT):
-        return f"Now it is different: {record.sentence}, since {minute(record.slow_streak[0].started_s)}."
+        return f"Now it is different: {record.sentence}, since {minute(record.slow_streak[0].job.started_s)}."
     return ""
 
 
@@ -251,16 +251,16 @@ class NodeAnswer:
     as_fast: bool | None
 
 
-def check_answer(node: str, own: Sequence[Envelope], past: Sequence[Envelope], night_ends: datetime.time) -> NodeAnswer:
+def check_answer(node: str, own: Sequence[Envelope], past: Sequence[NodeJob], night_ends: datetime.time) -> NodeAnswer:
     """Compare a node with the other nodes of its platform.
 
     Args:
         node: its name, as it was asked for.
         own: the user's runs on it, one or two, in the order of their starts.
-        past: the runs of the test in the centre's history.
+        past: the jobs of the test in the centre's history.
     """
     workload = workload_of(own[-1])
-    record = records_of(node_runs([*past, *own], night_ends))[node]
+    record = records_of(node_runs([*past, *node_jobs(own)], night_ends))[node]
     run = record.runs[-1]
     if not run.judged:
         why = f"the centre has too few runs to compare it with: {WHY_NOT_JUDGED}"

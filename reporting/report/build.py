@@ -9,7 +9,7 @@ from typing import Literal
 
 from platforms.job import Outcome, RefusedError
 from reporting.compare.scaling import scalings
-from reporting.fleet.node_runs import node_runs
+from reporting.fleet.node_runs import node_jobs, node_runs
 from reporting.fleet.nodes import Standing, records_of
 from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
@@ -235,7 +235,7 @@ def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...
             said=record.sentence,
         )
         for platform, jobs in sorted(of_platform.items())
-        for record in records_of(node_runs(jobs, asked.night_ends)).values()
+        for record in records_of(node_runs(node_jobs(jobs), asked.night_ends)).values()
     )
 
 

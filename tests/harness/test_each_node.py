@@ -18,6 +18,7 @@ from platforms.config.schema import Platform
 from platforms.job import ONLY, JobSpec, Layout, MachineError, Role, State, Status, Trial
 from platforms.runner.live_job import Job
 from reporting.__main__ import main
+from reporting.fleet.node_runs import node_jobs
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
@@ -32,7 +33,7 @@ SPEC = JobSpec("j", "t", "p", Layout(1, 4, "gpu"), ())
 
 def plan(nodes: Sequence[str] = NODES, **changes: Any) -> EachNode:
     values: dict[str, Any] = {
-        "past": fleet_nights(3),
+        "past": node_jobs(fleet_nights(3)),
         "night_ends": NOON,
         "drain_command": lambda node, reason: f"drain {node}: {reason}",
     }
@@ -128,7 +129,7 @@ def test_a_node_that_does_not_exist_is_no_unfit_node_and_gets_no_drain_command()
 
 
 def test_a_check_tells_the_user_in_a_sentence():
-    check = Check(("n07",), fleet_nights(3), NOON)
+    check = Check(("n07",), node_jobs(fleet_nights(3)), NOON)
     (first,) = check.first()
     assert first.trial == Trial(Role.CHECK, node="n07")
     good = check.conclusion([measured(first, 100.5)])

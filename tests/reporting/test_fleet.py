@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from platforms.job import ONLY, Outcome, Role, Trial
 from reporting.fleet import visits
-from reporting.fleet.node_runs import NodeRun, node_runs
+from reporting.fleet.node_runs import Level, NodeJob, NodeRuns, node_jobs, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, natural, records_of
 from reporting.fleet.sentences import GoNoGo, NodeVisit, go_no_go
 from reporting.history.envelope import Envelope
@@ -20,7 +19,7 @@ from tests.reporting.gate_nights import METRIC, night, run
 
 
 def records(envelopes: list[Envelope], nodes: tuple[str, ...] = ()) -> dict[str, NodeRecord]:
-    return records_of(node_runs(envelopes, NOON), nodes)
+    return records_of(node_runs(node_jobs(envelopes), NOON), nodes)
 
 
 def test_a_slow_node_is_named_after_two_runs_with_numbers_that_can_be_checked():
@@ -57,7 +56,7 @@ def test_a_node_that_is_slow_in_one_test_alone_is_named_with_the_test():
     other = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
     runs = [*fleet_nights(3), *fleet_nights(3, slow={"n07": 0.08}, test=other), visit(3, "n07", 100.0)]
     found = records(runs)["n07"]
-    assert found.judged[-1].test != other
+    assert found.judged[-1].job.test != other
     assert found.standing is Standing.SLOW
     assert found.sentence == "n07 -8.2 % in 2 runs of deepcam (limit 4.6 %): -8.9 % and -7.5 %"
 
@@ -114,7 +113,7 @@ def test_one_slow_run_that_no_repeat_elsewhere_has_confirmed_is_still_beside_tho
 
 def test_without_enough_nodes_in_the_night_the_nearest_runs_of_other_nodes_are_the_level():
     single = [visit(number, NODES[number % 4], 100.0 + number % 3) for number in range(40)]
-    runs = node_runs([*single, visit(40, "n09", 92.0)], NOON)
+    runs = node_runs(node_jobs([*single, visit(40, "n09", 92.0)]), NOON)
     assert runs[-1].beside == "20 runs of other nodes"
     assert runs[-1].change == pytest.approx(92 / 101 - 1)
     assert runs[-1].slow
@@ -127,9 +126,9 @@ def test_after_a_lasting_change_of_all_nodes_only_the_runs_since_then_are_beside
         value = (85.0 if NODES[number % 5] == "n02" else 93.0) + number % 3
         said = {METRIC: {"kind": "slower", "red": True, "since": str(night(40))}}
         runs.append(visit(number, NODES[number % 5], value, trial=ONLY, verdicts=said))
-    first_nights = node_runs(runs[:43], NOON)
+    first_nights = node_runs(node_jobs(runs[:43]), NOON)
     assert [run.change for run in first_nights[41:]] == [None, None]
-    found = node_runs(runs, NOON)
+    found = node_runs(node_jobs(runs), NOON)
     assert found[-1].beside == "16 runs of other nodes"
     standings = {name: record.standing for name, record in records_of(found).items()}
     assert [name for name, standing in standings.items() if standing is Standing.SLOW] == ["n02"]
@@ -169,7 +168,7 @@ def test_runs_on_several_nodes_without_numbers_or_of_an_ab_comparison_say_nothin
         visit(5, "n01", 50.0, trial=ONLY, provenance={}),
         visit(5, "n01", math.inf, attempt=2),
     ]
-    runs = node_runs([*fleet_nights(2), *left_out], NOON)
+    runs = node_runs(node_jobs([*fleet_nights(2), *left_out]), NOON)
     assert [one.change for one in runs if one.night == night(5)] == [None]
 
 
@@ -193,13 +192,14 @@ def test_nodes_without_runs_are_known_and_names_are_in_their_natural_order():
     assert sorted(["gpu2-10", "gpu10-1", "gpu2-9", "a"], key=natural) == ["a", "gpu2-9", "gpu2-10", "gpu10-1"]
 
 
-def record(name: str, *changes: float, day: float = 1.0, scale: float = 0.01) -> NodeRecord:
+def record(name: str, *changes: float, day: float = 1.0, scale: float = 0.01, **of_job: Any) -> NodeRecord:
     """A node whose runs differ from the others' by these changes; the last of them starts on a day."""
-    runs = []
-    for place, change in enumerate(changes):
-        started_s = day * 86400 - len(changes) + place
-        runs.append(NodeRun(name, "test", "resnet50", "run", "1", Role.VISIT, night(0), started_s, change, scale))
-    return NodeRecord(name, tuple(runs))
+    first_s = day * 86400 - len(changes)
+    job = NodeJob(0.0, "run", "1", name, "test", "resnet50", "", (), (), {}, "", {})._replace(**of_job)
+    jobs = [job._replace(started_s=first_s + place) for place in range(len(changes))]
+    count = len(jobs)
+    runs = NodeRuns(jobs, [night(0)] * count, list(changes), [Level("", scale, None)] * count, range(count))
+    return NodeRecord(name, runs)
 
 
 def test_visits_go_to_suspects_then_to_nodes_that_were_never_measured_then_to_the_stalest():
@@ -211,8 +211,7 @@ def test_visits_go_to_suspects_then_to_nodes_that_were_never_measured_then_to_th
         record("worse", 0.0, -0.09, day=9),
         record("slow", -0.05, -0.06, day=1),
     ]
-    red = replace(fleet[0].runs[-1], node="red", suspected=True)
-    fleet.append(NodeRecord("red", (red,)))
+    fleet.append(record("red", 0.0, day=9, verdicts={METRIC: {"kind": "slower"}}))
     assert [one.name for one in visits.in_order(fleet)] == [
         "worse",
         "suspect",

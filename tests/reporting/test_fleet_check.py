@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from platforms.job import Role, Trial
+from reporting.fleet.node_runs import node_jobs
 from reporting.fleet.sentences import check_answer
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
@@ -16,7 +17,7 @@ def own(number: int, node: str, value: float) -> Envelope:
 
 
 def answer(node: str, runs: list[Envelope], past: list[Envelope]) -> tuple[str, bool | None]:
-    found = check_answer(node, runs, past, NOON)
+    found = check_answer(node, runs, node_jobs(past), NOON)
     return found.text, found.as_fast
 
 

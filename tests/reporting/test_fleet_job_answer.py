@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reporting.fleet.node_runs import node_runs
+from reporting.fleet.node_runs import node_jobs, node_runs
 from reporting.fleet.nodes import records_of
 from reporting.fleet.sentences import JobAnswer, job_answer, minute
 from reporting.history.envelope import Envelope
@@ -23,7 +23,7 @@ BECAME_SLOW = [*fleet_nights(3), of_job("4", 100.0), visit(4, "n07", 92.0), visi
 
 
 def about(past: list[Envelope], job_id: str, started_s: float | None = None) -> JobAnswer:
-    records = records_of(node_runs(past, NOON))
+    records = records_of(node_runs(node_jobs(past), NOON))
     return job_answer([records["n07"]], job_id, started_s)
 
 
@@ -41,7 +41,7 @@ def test_our_own_job_on_a_node_that_was_slow_then_and_is_fit_now():
         f"It may be the machine: n07 -8.0 % (limit 3.0 %) at {shown(3)} in this job; tell your centre. "
         f"Now n07 is fit: +0.0 % (limit 3.0 %) at {shown(5)}."
     )
-    assert [run.job_id for run in found.runs] == ["14"]
+    assert [run.job.job_id for run in found.runs] == ["14"]
     assert found.is_slow
 
 

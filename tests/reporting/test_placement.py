@@ -16,7 +16,7 @@ from reporting.compare.causes import causes_of
 from reporting.compare.network import far_counts
 from reporting.compare.placement import chance
 from reporting.fleet.in_common import seen
-from reporting.fleet.node_runs import node_runs
+from reporting.fleet.node_runs import node_jobs, node_runs
 from reporting.fleet.nodes import records_of
 from reporting.history.envelope import Envelope
 from reporting.history.envelope_json import from_line, to_line
@@ -207,16 +207,16 @@ def with_network(runs: Sequence[Envelope], slow: str, count: int) -> list[Envelo
 def test_slow_nodes_under_one_switch_are_said() -> None:
     nodes = [*NODES, *(f"n{number}" for number in range(13, 33))]
     runs = with_network(fleet_nights(3, nodes, dict.fromkeys(nodes[:5], 0.12)), "", 0)
-    records = records_of(node_runs(runs, NOON)).values()
+    records = records_of(node_runs(node_jobs(runs), NOON)).values()
     assert list(seen(records, records)) == ["all 5 slow nodes are under s.leaf1, and 1 of the 27 others"]
-    few = records_of(node_runs(with_network(fleet_nights(3, nodes, {"n01": 0.12}), "", 0), NOON)).values()
+    few = records_of(node_runs(node_jobs(with_network(fleet_nights(3, nodes, {"n01": 0.12}), "", 0)), NOON)).values()
     assert list(seen(few, few)) == []
 
 
 @pytest.mark.parametrize(("slow", "said"), [({"n02": 0.12}, 1), ({}, 0)])
 def test_a_counter_stands_beside_a_slow_node_and_names_none_by_itself(slow: dict[str, float], said: int) -> None:
     runs = with_network(fleet_nights(3, NODES, slow), "n02", 50_000)
-    records = records_of(node_runs(runs, NOON)).values()
+    records = records_of(node_runs(node_jobs(runs), NOON)).values()
     found = list(seen(records, records))
     assert len(found) == said
     assert all(text.startswith("seen on n02: mlx5_0/1 waited in 50,000 ticks for credits to send") for text in found)
