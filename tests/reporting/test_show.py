@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +134,21 @@ def test_lines_without_a_verdict_are_judged_when_they_are_shown(
 def test_a_run_is_compared_with_the_last_one_that_has_numbers() -> None:
     runs = [envelope(run_id="0"), envelope(run_id="1", sane=False, provenance={}, fields={}), envelope(run_id="2")]
     assert changes_before(runs) == ([[], [], []], [])
+
+
+def test_a_change_is_one_of_the_text_whether_the_runs_share_an_object_or_not() -> None:
+    alone: dict[str, Any] = {"driver": "550.54", "cores": 1, "versions": {"torch": "2.1", "cuda": "12.1"}}
+    others: list[dict[str, Any]] = [copy.deepcopy(alone) | {"cores": True}, alone, alone, copy.deepcopy(alone)]
+    others.append(copy.deepcopy(alone) | {"versions": {"torch": "2.2"}})
+    runs = [envelope(provenance=provenance) for provenance in (alone, alone, alone, *others)]
+    assert changes_before(runs)[0][2:] == [
+        [],
+        ["cores 1 -> true"],
+        ["cores true -> 1"],
+        [],
+        [],
+        ["versions.cuda 12.1 -> not recorded", "versions.torch 2.1 -> 2.2"],
+    ]
 
 
 def test_what_changes_from_run_to_run_is_not_shown() -> None:
