@@ -178,7 +178,7 @@ def of_test(like: Envelope, envelopes: Iterable[Envelope]) -> list[Envelope]:
 
 def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time) -> RunValue:
     """One value of the jobs of one run. Jobs in doubt count only if there is no other."""
-    counted = [job for job in jobs if job.eligible]
+    counted = [job for job in jobs if not job.doubts]  # which makes it eligible: all are of a series, and sane
     eligible = calm = bool(counted)
     judged = True
     for job in counted or jobs:
