@@ -192,7 +192,7 @@ def _distance_of_half(ordered: Sequence[float], centre: float) -> float:
         first = bisect_left(range(len(ordered) - count), True, key=begins)
         return max(centre - ordered[first], ordered[first + count - 1] - centre)
 
-    return median([nearest((len(ordered) + 1) // 2), nearest(len(ordered) // 2 + 1)])
+    return median(map(nearest, {(len(ordered) + 1) // 2, len(ordered) // 2 + 1}))  # of an odd number one tells it
 
 
 def _weeks(values: Sequence[float], block: int, noise: Noise) -> float | None:

@@ -141,11 +141,11 @@ def series_of(metric: str, like: Envelope, envelopes: Iterable[Envelope], night_
     return series_of_sorted(metric, like, sorted(of_test(like, envelopes), key=order), night_ends)
 
 
-def series_of_sorted(metric: str, like: Envelope, of_test: Iterable[Envelope], night_ends: datetime.time) -> Series:
-    """The same of what `of_test` has found, in the order of starts."""
+def series_of_sorted(metric: str, like: Envelope, in_order: Iterable[Envelope], night_ends: datetime.time) -> Series:
+    """The same, of envelopes that `of_test` has found and that are in their order."""
     wanted = like.metrics[metric]
     jobs: dict[str, list[Envelope]] = {}
-    for envelope in of_test:
+    for envelope in in_order:
         found = envelope.metrics.get(metric)
         if envelope.comparability != like.comparability or found is None or not math.isfinite(found.value):
             continue
@@ -178,7 +178,7 @@ def of_test(like: Envelope, envelopes: Iterable[Envelope]) -> list[Envelope]:
 
 def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time) -> RunValue:
     """One value of the jobs of one run. Jobs in doubt count only if there is no other."""
-    counted = [job for job in jobs if job.eligible]
+    counted = [job for job in jobs if not job.doubts]  # which makes it eligible: all are of a series, and sane
     eligible = calm = bool(counted)
     judged = True
     for job in counted or jobs:

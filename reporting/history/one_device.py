@@ -35,8 +35,8 @@ def joined(envelopes: Sequence[Envelope]) -> list[Envelope]:
     if not devices:
         return list(envelopes)
     first: dict[_Test, Envelope] = {}  # of each test with such a run, of its runs with numbers
-    for run, said_by in zip(envelopes, said, strict=True):
-        if silent and said_by is not None and run.has_numbers and (test := tests[said_by]) in silent:
+    for run, said_by in zip(envelopes, said, strict=True) if silent else ():
+        if said_by is not None and run.has_numbers and (test := tests[said_by]) in silent:
             first[test] = min(first.get(test, run), run, key=_order)
     only: dict[_Test, str] = {}  # the name of a test's runs, if all that say their device had the same one
     for test, of_test in devices.items():
