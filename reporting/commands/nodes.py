@@ -6,7 +6,8 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from platforms import checkout
 from platforms.config.schema import Platform
@@ -16,12 +17,12 @@ from platforms.printable import printable
 from platforms.schedulers import backend_of
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
-from reporting.commands.tonight import add_tonight, until_tonight
+from reporting.commands.tonight import add_tonight, end_of_tonight, until_tonight
 from reporting.fleet import in_common
-from reporting.fleet.node_runs import NodeRun, NodeRuns, node_jobs, node_runs
+from reporting.fleet.node_runs import NodeJob, NodeRun, node_jobs_of, node_runs
 from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.fleet.sentences import JobAnswer, answer, is_of_job, job_answer, minute
-from reporting.history.envelope import Envelope
+from reporting.history.index_rows import Measured
 from reporting.phrases import listed, percent, plain, size
 from reporting.tables.grouped import Table
 from reporting.tables.text import text
@@ -49,8 +50,8 @@ def main(options: argparse.Namespace) -> int:
     answering.refuse_unknown_platform(site, options.platform)
     asked = _asked_nodes(options, site)
     problems: list[str] = []
-    envelopes = until_tonight(_envelopes(options.platform, site, problems), options, site)
-    runs = _runs(options.platform, site, envelopes)
+    jobs = _jobs(options, site, problems)
+    runs = node_runs(jobs.on_one_node, site.settings.night_ends)
     # A scheduler knows the nodes of today.
     today = () if asked or options.tonight else _nodes_of_scheduler(options.platform, site, problems)
     records = records_of(runs, asked or today)
@@ -58,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
     shown = [records[name] for name in asked] if asked else fleet
     found = JobAnswer(answer(shown), (), any(record.standing is Standing.SLOW for record in shown))
     if options.job is not None:
-        found = job_answer(shown, options.job, _started_s(options, site, envelopes))
+        found = job_answer(shown, options.job, _started_s(options, site, jobs))
     if asked:  # a user asks, who cannot take a node out of service
         _print(found.text, [_table(options.platform, shown, fleet), _runs_table(shown, found.runs)])
     else:
@@ -88,36 +89,60 @@ def _asked_nodes(options: argparse.Namespace, site: OpenedSite) -> tuple[str, ..
         raise RefusedError(f"--nodes: {error}") from None
 
 
-def _started_s(options: argparse.Namespace, site: OpenedSite, envelopes: Sequence[Envelope]) -> float | None:
+def _started_s(options: argparse.Namespace, site: OpenedSite, jobs: _Jobs) -> float | None:
     """When the job of --job started, by its scheduler, else by the history; None if neither says so."""
     try:
         platform = _platform(options.platform, site)
         started_s = backend_of(platform).start_of_job(platform, options.job)
     except BenchError:
         started_s = None
-    if started_s is not None:
-        return started_s
-    own = [envelope.time_s for envelope in envelopes if is_of_job(envelope.key.job_id, options.job)]
-    return own[-1] if own else None
+    return jobs.asked_started_s if started_s is None else started_s
 
 
-def _envelopes(platform: str, site: OpenedSite, problems: list[str]) -> list[Envelope]:
-    """The runs of a platform. Raises RefusedError if the history is empty."""
-    envelopes = site.read(problems=problems)
-    if not envelopes:
-        raise RefusedError(site.why_empty())
-    return [envelope for envelope in envelopes if envelope.platform == platform]
+@dataclass
+class _Jobs:
+    """The jobs of a platform.
+
+    Attributes:
+        number: of all of them.
+        asked_started_s: when the last one started whose id is that of --job; None if there is none.
+    """
+
+    asked_id: str | None
+    number: int = 0
+    asked_started_s: float | None = None
+    on_one_node: list[NodeJob] = field(default_factory=list)
+
+    def take(self, jobs: Iterable[Measured]) -> _Jobs:
+        self.on_one_node = node_jobs_of(map(self._seen, jobs))
+        return self
+
+    def _seen(self, job: Measured) -> Measured:
+        self.number += 1
+        if self.asked_id is not None and is_of_job(job.job_id, self.asked_id):
+            self.asked_started_s = max(job.time_s, self.asked_started_s or job.time_s)
+        return job
 
 
-def _runs(platform: str, site: OpenedSite, envelopes: Sequence[Envelope]) -> NodeRuns:
-    """The runs on single nodes of a platform. Raises RefusedError if there is none."""
-    runs = node_runs(node_jobs(envelopes), site.settings.night_ends)
-    if not runs:
+def _jobs(options: argparse.Namespace, site: OpenedSite, problems: list[str]) -> _Jobs:
+    """The jobs of the platform. Raises RefusedError if none measured one node alone, or the history is empty."""
+    found = site.measured(
+        lambda jobs: _Jobs(options.job).take(jobs),
+        problems,
+        is_wanted=lambda like: like.platform == options.platform,
+        before_s=end_of_tonight(options, site),
+    )
+    if not found.number:
+        envelopes = site.read()
+        if not envelopes:
+            raise RefusedError(site.why_empty())
+        until_tonight([run for run in envelopes if run.platform == options.platform], options, site)
+    if not found.on_one_node:
         raise RefusedError(
-            f"{site.history}: the history has {len(envelopes)} jobs of {platform}, and none of them measured one "
+            f"{site.history}: the history has {found.number} jobs of {options.platform}, and none of them measured one "
             "node alone; `pytest --each-node` visits each node"
         )
-    return runs
+    return found
 
 
 def _platform(name: str, site: OpenedSite) -> Platform:

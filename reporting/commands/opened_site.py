@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from platforms.config import schema
 from platforms.config.schema import Site
 from reporting.history import reader
 from reporting.history.envelope import Envelope
+from reporting.history.index import Answer
+from reporting.history.index_rows import Measured
 from reporting.history.place import history_folder
 from reporting.references import store
 from reporting.references.answers import References
@@ -44,6 +47,18 @@ class OpenedSite:
         """The runs of this site; other sites may share its history. The arguments are those of `reader.read`."""
         runs = reader.read(self.history, tests, problems, visits=visits)
         return [run for run in runs if run.key.site == self.settings.name]
+
+    def measured(
+        self,
+        use: Callable[[Iterable[Measured]], Answer],
+        problems: list[str],
+        *,
+        is_wanted: Callable[[Envelope], bool] = lambda _: True,
+        before_s: float = math.inf,
+    ) -> Answer:
+        """Make something of what the jobs of this site have measured. The arguments are those of `reader.measured`."""
+        of_site = self.history, self.settings.name
+        return reader.measured(*of_site, use, problems, is_wanted=is_wanted, before_s=before_s)
 
     def why_empty(self) -> str:
         """Why `read` finds no run at all, and what to do."""

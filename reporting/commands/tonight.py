@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import math
 from collections.abc import Sequence
 
 from platforms.job import RefusedError
@@ -50,10 +51,18 @@ def until_tonight(envelopes: Sequence[Envelope], options: argparse.Namespace, si
     """
     if options.tonight is None or not envelopes:
         return list(envelopes)
-    night = answering.day_of("--tonight", options.tonight)
-    end = beginning_of(night + datetime.timedelta(days=1), site).timestamp()
-    until = [envelope for envelope in envelopes if envelope.time_s < end]
+    end_s = end_of_tonight(options, site)
+    until = [envelope for envelope in envelopes if envelope.time_s < end_s]
     if not until:
         first = night_of(envelopes[0].time_s, site.settings.night_ends)
+        night = answering.day_of("--tonight", options.tonight)
         raise RefusedError(f"--tonight {night}: the first run of these tests is of the night of {first}")
     return until
+
+
+def end_of_tonight(options: argparse.Namespace, site: OpenedSite) -> float:
+    """When the night that is typed ends, in Unix seconds; infinity without --tonight. Raises RefusedError."""
+    if options.tonight is None:
+        return math.inf
+    night = answering.day_of("--tonight", options.tonight)
+    return beginning_of(night + datetime.timedelta(days=1), site).timestamp()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reporting.compare.interval import sign_of
 from reporting.compare.robust import NORMAL_PER_MAD
@@ -47,7 +47,12 @@ class Sides:
 
 def places_of(run: Envelope, level: str) -> list[str]:
     """The switches or blocks over which a run lay: `spine1.leaf16`; empty if they are not known."""
-    return [name for name in str(run.provenance.get(level, "")).split(", ") if name]
+    return places_in(run.provenance, level)
+
+
+def places_in(provenance: Mapping[str, Any], level: str) -> list[str]:
+    """`places_of` a run with such a provenance."""
+    return [name for name in str(provenance.get(level, "")).split(", ") if name]
 
 
 def sides_of(before: Sequence[Envelope], after: Sequence[Envelope], others: Sequence[Envelope], metric: str) -> Sides:

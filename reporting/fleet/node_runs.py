@@ -16,10 +16,11 @@ from typing import Any, Literal, NamedTuple, overload
 
 from platforms.job import Role
 from reporting.compare.interval import sign_of
-from reporting.compare.placement import LEVELS, places_of
+from reporting.compare.placement import LEVELS, places_in
 from reporting.gate.estimates import noise_of
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope, Metric
+from reporting.history.index_rows import Facts, Measured, measured_by
 from reporting.history.nights import nights_of
 
 ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHECK})
@@ -51,8 +52,8 @@ class Quantity(NamedTuple):
 class NodeJob(NamedTuple):
     """What a job has measured on one node alone: all that is read of it to compare nodes.
 
-    `node_job` says which jobs have one. A site has millions, so it is a tuple, and whoever makes many should let them
-    share their strings, `metrics` and empty mappings.
+    `node_jobs_of` says which jobs have one. A site has millions, so it is a tuple, and they share what many have in
+    common: strings, `metrics` and empty mappings.
 
     Attributes:
         started_s: Unix seconds (`Envelope.time_s`).
@@ -188,45 +189,46 @@ class NodeRuns(Sequence[NodeRun]):
                 yield self[index]
 
 
-def nodes_of(envelope: Envelope) -> tuple[str, ...]:
-    """The nodes on which a job has run. A visited node has the name by which it was asked for."""
-    if envelope.trial.node is not None:
-        return (envelope.trial.node,)
-    return envelope.nodes
-
-
 def workload_of(envelope: Envelope) -> str:
     """The benchmark, or what the test of another program is called: `resnet50`."""
     return envelope.benchmark or envelope.key.test.partition("::")[2].partition("[")[0].removeprefix("test_")
 
 
-def node_job(envelope: Envelope) -> NodeJob | None:
-    """What is compared of a job. None for one on several nodes, without numbers, or of an A/B comparison."""
-    if not envelope.sane or envelope.trial.role not in ROLES:
-        return None
-    nodes = nodes_of(envelope)
-    if len(nodes) != 1:
-        return None
-    metrics = envelope.metrics
-    return NodeJob(
-        started_s=envelope.time_s,
-        run_id=envelope.key.run_id,
-        job_id=envelope.key.job_id,
-        node=nodes[0],
-        test=envelope.key.test,
-        workload=workload_of(envelope),
-        comparability=envelope.comparability,
-        metrics=tuple([Quantity(name, metric.unit, metric.better) for name, metric in metrics.items()]),
-        values=tuple([metric.value for metric in metrics.values()]),
-        verdicts=envelope.verdicts,
-        place=", ".join([name for level in LEVELS for name in places_of(envelope, level)]),
-        network=envelope.network,
-    )
+_OfKind = tuple[str, str, str, tuple[Quantity, ...]]
 
 
 def node_jobs(envelopes: Iterable[Envelope]) -> list[NodeJob]:
     """The jobs on single nodes."""
-    return [job for job in map(node_job, envelopes) if job is not None]
+    return node_jobs_of(map(measured_by, envelopes))
+
+
+def node_jobs_of(jobs: Iterable[Measured]) -> list[NodeJob]:
+    """What is compared of jobs. Those on several nodes, without numbers, or of an A/B comparison are left out."""
+    found: list[NodeJob] = []
+    shared: dict[tuple[Quantity, ...], tuple[Quantity, ...]] = {}  # since a series is known by them
+    kinds: dict[int, tuple[Envelope, _OfKind | None]] = {}  # by the id of the envelope that jobs are like
+    places: dict[Facts, str] = {}
+    for job in jobs:
+        known = kinds.get(id(job.like))
+        if known is None:
+            like = job.like
+            of_kind = None
+            quantities = tuple([Quantity(name, one.unit, one.better) for name, one in like.metrics.items()])
+            if like.sane and like.trial.role in ROLES:
+                quantities = shared.setdefault(quantities, quantities)
+                of_kind = like.key.test, workload_of(like), like.comparability, quantities
+            known = kinds[id(like)] = like, of_kind
+        of_kind = known[1]
+        if of_kind is None or len(job.facts.nodes) != 1:
+            continue
+        place = places.get(job.facts)
+        if place is None:
+            names = (name for level in LEVELS for name in places_in(job.facts.provenance, level))
+            place = places[job.facts] = ", ".join(names)
+        (node,) = job.facts.nodes
+        of_job = job.values, job.verdicts, place, job.network
+        found.append(NodeJob(job.time_s, job.run_id, job.job_id, node, *of_kind, *of_job))
+    return found
 
 
 def node_runs(jobs: Iterable[NodeJob], night_ends: datetime.time) -> NodeRuns:

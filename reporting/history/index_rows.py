@@ -13,14 +13,19 @@ import hashlib
 import json
 import marshal
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from platforms.job import Metric, Trial, is_judgeable
 from reporting.history.envelope import Envelope, Key, RunReference
 from reporting.history.envelope_json import TRIAL_KEYS, content_of, from_content, mapping, seconds
 
+MEASURED = (
+    *("kind", "id", "time_s", "written_s", "started_s", "ended_s", "run_id", "job_id", "node", "numbers", "verdicts"),
+    *("provenance", "nodes", "network"),
+)
+"""The columns that `Measured` needs."""
 LINES = 1 << 32  # a file has fewer
 COLUMNS = {
     "id": "INTEGER PRIMARY KEY",  # the file's id times LINES, plus the number of the line
@@ -209,6 +214,45 @@ _json = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would mak
 _SET = [getattr(Envelope, field.name).__set__ for field in fields(Envelope)]
 
 
+class Measured(NamedTuple):
+    """What a job has measured, for questions to millions of jobs: an envelope of each would take too long.
+
+    Attributes:
+        like: an envelope of the job's kind; times, values, nodes, provenance and ids of the job are not in it.
+        time_s: `Envelope.time_s`.
+        values: of `like.metrics`, in their order.
+        facts: the provenance, which many jobs share, and the names of the nodes.
+    """
+
+    like: Envelope
+    time_s: float
+    started_s: float | None
+    ended_s: float | None
+    run_id: str
+    job_id: str | None
+    values: tuple[float, ...]
+    verdicts: Mapping[str, Mapping[str, Any]]
+    facts: Facts
+    network: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """Where jobs ran: the names of the nodes, a visited one's as it was asked for, and the provenance."""
+
+    nodes: tuple[str, ...]
+    provenance: Mapping[str, Any]
+
+
+def measured_by(run: Envelope) -> Measured:
+    """What the job of an envelope has measured."""
+    nodes = run.nodes if run.trial.node is None else (run.trial.node,)
+    values = tuple([metric.value for metric in run.metrics.values()])
+    facts = Facts(nodes, run.provenance)
+    times = run.time_s, run.started_s, run.ended_s
+    return Measured(run, *times, run.key.run_id, run.key.job_id, values, run.verdicts, facts, run.network)
+
+
 class EnvelopeMaker:
     """Makes envelopes of rows.
 
@@ -222,6 +266,25 @@ class EnvelopeMaker:
         self._part = cache(lambda key: json.loads(part(key)))
         self._trial = cache(self._visit)
         self._provenance = cache(self._with_nodes)
+        self._facts = cache(self._of_nodes)
+
+    def measured(self, row: Row) -> Measured:
+        """What the job of a row has measured. Its columns are MEASURED."""
+        kind, _id, time_s, _written_s, started_s, ended_s, run_id, job_id, node, numbers, *others = row
+        verdicts, provenance, nodes, network = others
+        like = self._kinds[kind]
+        return Measured(
+            like,
+            time_s,
+            started_s,
+            ended_s,
+            self._part(run_id),
+            restored(job_id) if type(job_id) is bytes else job_id,
+            (numbers,) if type(numbers) is float else tuple(json.loads(numbers)[: len(like.metrics)]),
+            _NOTHING if verdicts is None else _verdicts(verdicts),
+            self._facts(kind, node, provenance, nodes),
+            _NOTHING if network is None else json.loads(network),
+        )
 
     def envelope(self, row: Row) -> Envelope:
         """The envelope of a row, whose columns are COLUMNS."""
@@ -263,7 +326,7 @@ class EnvelopeMaker:
             like.doubts,
             like.explanations,
             like.statistic,
-            _NOTHING if verdicts is None else {name: mapping(each) for name, each in json.loads(verdicts).items()},
+            _NOTHING if verdicts is None else _verdicts(verdicts),
             self._provenance(provenance, nodes),
             _NOTHING if network is None else json.loads(network),
             like.source,
@@ -279,6 +342,15 @@ class EnvelopeMaker:
     def _with_nodes(self, provenance: int, nodes: int | None) -> Mapping[str, Any]:
         found = mapping(self._part(provenance))
         return found if nodes is None else {**found, "nodes": self._part(nodes)}
+
+    def _of_nodes(self, kind: int, node: int | None, provenance: int, nodes: int | None) -> Facts:
+        found = self._provenance(provenance, nodes)
+        run = replace(self._kinds[kind], provenance=found)
+        return Facts(run.nodes if node is None else (self._part(node),), found)
+
+
+def _verdicts(text: str) -> dict[str, dict[str, Any]]:
+    return {metric: mapping(verdict) for metric, verdict in json.loads(text).items()}
 
 
 def _filled(like: Mapping[str, Metric], values: list[float]) -> dict[str, Metric]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import heapq
 import itertools
 import json
+import math
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +20,8 @@ from reporting.history import one_device, same_values
 from reporting.history.comparability import VALUES
 from reporting.history.envelope import Envelope
 from reporting.history.envelope_json import from_content, ids_in_lines, may_be_of
-from reporting.history.index_rows import COLUMNS, LINES, EnvelopeMaker, Row, restored, storable
+from reporting.history.index_rows import COLUMNS, LINES, MEASURED, EnvelopeMaker, Measured, Row, restored, storable
+from reporting.history.run_facts import THROUGHPUT
 
 WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
 CLOCKS_DIFFER_S = 86400.0  # at most, those of machines that write one history
@@ -40,6 +43,7 @@ class Questions:
         self._index = index
         self._latest_s = time.time() + CLOCKS_DIFFER_S
         self._paths: dict[int, str] = dict(index.execute("SELECT id, path FROM file ORDER BY path"))
+        self._file_order = {file: number for number, file in enumerate(self._paths)}
 
     def envelopes(self, tests: Collection[str] | None, *, visits: bool) -> list[Envelope]:
         """The last envelope of each job, in the order in which the jobs started.
@@ -59,6 +63,30 @@ class Questions:
             chosen = {kind: like for kind, like in chosen.items() if like.trial.role is not Role.VISIT}
         make = EnvelopeMaker(chosen, self._part)
         return self._in_order(chosen, make)
+
+    def measured(
+        self, site: str, is_wanted: Callable[[Envelope], bool], before_s: float = math.inf
+    ) -> Iterator[Measured] | None:
+        """What jobs of a site have measured that started before a time, in the order in which they started.
+
+        Args:
+            is_wanted: whether the jobs of a kind are asked for, by an envelope of it.
+
+        Returns:
+            None if that takes envelopes: the test or the number of a job follows from other lines or files.
+        """
+        kinds = {kind: like for kind, like in self._kinds(None).items() if like.key.site == site}
+        if self._instead or any(VALUES in like.fields or may_lack_windows(like) for like in kinds.values()):
+            return None
+        chosen = {kind: like for kind, like in self._named(kinds).items() if is_wanted(like)}
+        make = EnvelopeMaker(chosen, self._part)
+        of_kind = f"SELECT {', '.join(MEASURED)} FROM line WHERE kind = ? AND last = 1 AND time_s < ?"
+        in_order = f"{of_kind} ORDER BY time_s, written_s, id"
+        until_s = min(before_s, self._latest_s)
+        kinds_rows = (self._index.execute(in_order, (kind, until_s)) for kind in chosen)
+        files = self._file_order
+        rows = heapq.merge(*kinds_rows, key=lambda row: (row[2], row[3], files[row[1] // LINES], row[1]))
+        return map(make.measured, rows)
 
     def damage(self, tests: Collection[str] | None) -> list[str]:
         """A sentence for each file with lines that cannot be read, and that may be of these tests."""
@@ -119,9 +147,9 @@ class Questions:
 
     def _in_order(self, kinds: Collection[int], make: EnvelopeMaker) -> list[Envelope]:
         """The last envelope of each job of these kinds, in the order in which the jobs started."""
-        order = {file: number for number, file in enumerate(self._paths)}
+        files = self._file_order
         rows = itertools.chain(*map(self._of_kind, kinds), (row for row in self._instead if row[5] in kinds))
-        found = [(row[4], row[3], order[row[0] // LINES], row[0], make.envelope(row)) for row in rows]
+        found = [(row[4], row[3], files[row[0] // LINES], row[0], make.envelope(row)) for row in rows]
         found.sort()
         return [run for *_, run in found]
 
@@ -156,6 +184,11 @@ class Questions:
         if found is None:
             raise sqlite3.DatabaseError(f"the index lacks the part {part}")
         return str(found[0])
+
+
+def may_lack_windows(run: Envelope) -> bool:
+    """Whether the throughput of a run may be that of its fastest stretch, as in older lines."""
+    return not run.statistic and THROUGHPUT in run.metrics
 
 
 def _is_of(test: str, tests: Collection[str]) -> bool:

@@ -6,20 +6,22 @@ import contextlib
 import datetime
 import gc
 import json
+import math
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from platforms.job import RefusedError
 from reporting.history.envelope import ALL_WINDOWS, Envelope
-from reporting.history.index import ask
+from reporting.history.index import Answer, ask
+from reporting.history.index_rows import Measured, measured_by
 from reporting.history.index_update import files_of
-from reporting.history.questions import CLOCKS_DIFFER_S, Questions
+from reporting.history.questions import CLOCKS_DIFFER_S, Questions, may_lack_windows
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
-__all__ = ["CLOCKS_DIFFER_S", "is_empty", "judged_tests", "platforms", "read", "run_of", "sites"]
+__all__ = ["CLOCKS_DIFFER_S", "is_empty", "judged_tests", "measured", "platforms", "read", "run_of", "sites"]
 
 MONTH_S = 30 * 86400.0
 ONLY_FASTEST = "only its fastest stretch is known"
@@ -50,12 +52,44 @@ def read(
         return [_with_all_windows(folder, envelope) for envelope in found]
 
 
+def measured(
+    folder: Path,
+    site: str,
+    use: Callable[[Iterable[Measured]], Answer],
+    problems: list[str],
+    *,
+    is_wanted: Callable[[Envelope], bool] = lambda _: True,
+    before_s: float = math.inf,
+) -> Answer:
+    """Make something of what jobs have measured, also of millions.
+
+    Args:
+        use: is given the jobs of the site, in the order in which they started. It may be asked twice.
+        problems: as those of `read`.
+        is_wanted: whether jobs like an envelope are asked for.
+        before_s: only jobs that started before this time, in Unix seconds.
+    """
+
+    def question(index: sqlite3.Connection) -> tuple[list[Answer], list[str]]:
+        asked = Questions(folder, index)
+        found = asked.measured(site, is_wanted, before_s)
+        return ([] if found is None else [use(found)]), asked.damage(None)
+
+    with _garbage_collector_paused():
+        answers, damage = ask(folder, problems, question)
+        problems += damage
+        for answer in answers:
+            return answer
+        runs = (run for run in read(folder) if run.key.site == site and run.time_s < before_s and is_wanted(run))
+        return use(map(measured_by, runs))
+
+
 def _with_all_windows(folder: Path, envelope: Envelope) -> Envelope:
     """An envelope whose throughput is that of all windows; of an older line it is computed from its run.json.
 
     One whose run.json is lost keeps the throughput of its fastest stretch, which cannot be compared with the others.
     """
-    if envelope.statistic or envelope.run is None or THROUGHPUT not in envelope.metrics:
+    if envelope.run is None or not may_lack_windows(envelope):
         return envelope
     try:
         run_json = run_of(folder, envelope)
