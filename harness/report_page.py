@@ -80,10 +80,11 @@ def _written(path: Path, inputs: Inputs, history: Path, typed: str) -> str:
     from reporting.history.endings import endings_in
     from reporting.references import store
     from reporting.report.build import build
+    from reporting.report.totals import totals_of
 
     site = inputs.site
     problems: list[str] = []
-    envelopes = [run for run in reader.read(history, None, problems) if run.key.site == site.name]
+    envelopes = [run for run in reader.read(history, None, problems, visits=False) if run.key.site == site.name]
     if not envelopes:
         raise RefusedError("; ".join(problems) or f"{history} has no run of the site {site.name} yet")
     report = build(
@@ -95,6 +96,7 @@ def _written(path: Path, inputs: Inputs, history: Path, typed: str) -> str:
         problems,
         options=typed,
         ending=endings_in(history, problems),
+        totals=reader.measured(history, site.name, totals_of, []),
     )
     write_page(report, path, inputs.options.runs)
     return report.headline

@@ -11,12 +11,13 @@ from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import WORDS, add_words, selected
-from reporting.commands.tonight import add_tonight, now_of, until_tonight
+from reporting.commands.tonight import add_tonight, end_of_tonight, now_of, until_tonight
 from reporting.history.endings import endings_in
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.report.build import build
 from reporting.report.data import ReportData
+from reporting.report.totals import Totals, totals_of
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ def report_of(options: argparse.Namespace) -> Reported:
     """The report of the tests that the options choose. Raises RefusedError if there is none."""
     site = open_site(options)
     problems: list[str] = []
-    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
+    month = getattr(options, "month", None)  # only some commands tell a month
+    envelopes, totals = _with_visits(options, site, problems) if month else _of_all(options, site, problems)
     settings = site.settings
     now = now_of(options, site)
-    month = getattr(options, "month", None)  # only some commands tell a month
     if month is not None:
         _refuse_empty(month, envelopes, site)
     report = build(
@@ -66,8 +67,33 @@ def report_of(options: argparse.Namespace) -> Reported:
         made_at=answering.now(),
         ending=endings_in(site.history, problems),
         month=month,
+        totals=totals,
     )
     return Reported(site, report)
+
+
+def _of_all(options: argparse.Namespace, site: OpenedSite, problems: list[str]) -> tuple[list[Envelope], Totals | None]:
+    """The jobs that are no visits, and the totals of all."""
+    words = options.selection
+    said: list[str] = []
+    try:
+        envelopes = until_tonight(selected(site, words, said, visits=False), options, site)
+    except RefusedError:  # these tests may have visits alone
+        return _with_visits(options, site, problems)
+    problems += said
+    are_ids = {envelope.key.test for envelope in envelopes} == set(words)
+
+    def is_wanted(like: Envelope) -> bool:
+        test = like.key.test
+        return test in words if are_ids else all(word in test for word in words)
+
+    return envelopes, site.measured(totals_of, [], is_wanted=is_wanted, before_s=end_of_tonight(options, site))
+
+
+def _with_visits(
+    options: argparse.Namespace, site: OpenedSite, problems: list[str]
+) -> tuple[list[Envelope], Totals | None]:
+    return until_tonight(selected(site, options.selection, problems), options, site), None
 
 
 def _refuse_empty(month: datetime.date, envelopes: Sequence[Envelope], site: OpenedSite) -> None:

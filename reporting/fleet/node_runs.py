@@ -203,32 +203,39 @@ def node_jobs(envelopes: Iterable[Envelope]) -> list[NodeJob]:
 
 
 def node_jobs_of(jobs: Iterable[Measured]) -> list[NodeJob]:
-    """What is compared of jobs. Those on several nodes, without numbers, or of an A/B comparison are left out."""
-    found: list[NodeJob] = []
-    shared: dict[tuple[Quantity, ...], tuple[Quantity, ...]] = {}  # since a series is known by them
-    kinds: dict[int, tuple[Envelope, _OfKind | None]] = {}  # by the id of the envelope that jobs are like
-    places: dict[Facts, str] = {}
-    for job in jobs:
-        known = kinds.get(id(job.like))
+    """The jobs on single nodes."""
+    return [job for job in map(NodeJobMaker().of, jobs) if job is not None]
+
+
+class NodeJobMaker:
+    """Makes what is compared of jobs; what many of them have in common is made once."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[Quantity, ...], tuple[Quantity, ...]] = {}  # since a series is known by them
+        self._kinds: dict[int, tuple[Envelope, _OfKind | None]] = {}  # by the id of the envelope that jobs are like
+        self._places: dict[Facts, str] = {}
+
+    def of(self, job: Measured) -> NodeJob | None:
+        """None for a job on several nodes, without numbers, or of an A/B comparison."""
+        known = self._kinds.get(id(job.like))
         if known is None:
-            like = job.like
-            of_kind = None
-            quantities = tuple([Quantity(name, one.unit, one.better) for name, one in like.metrics.items()])
-            if like.sane and like.trial.role in ROLES:
-                quantities = shared.setdefault(quantities, quantities)
-                of_kind = like.key.test, workload_of(like), like.comparability, quantities
-            known = kinds[id(like)] = like, of_kind
+            known = self._kinds[id(job.like)] = job.like, self._of_kind(job.like)
         of_kind = known[1]
         if of_kind is None or len(job.facts.nodes) != 1:
-            continue
-        place = places.get(job.facts)
+            return None
+        place = self._places.get(job.facts)
         if place is None:
             names = (name for level in LEVELS for name in places_in(job.facts.provenance, level))
-            place = places[job.facts] = ", ".join(names)
+            place = self._places[job.facts] = ", ".join(names)
         (node,) = job.facts.nodes
         of_job = job.values, job.verdicts, place, job.network
-        found.append(NodeJob(job.time_s, job.run_id, job.job_id, node, *of_kind, *of_job))
-    return found
+        return NodeJob(job.time_s, job.run_id, job.job_id, node, *of_kind, *of_job)
+
+    def _of_kind(self, like: Envelope) -> _OfKind | None:
+        if not like.sane or like.trial.role not in ROLES:
+            return None
+        quantities = tuple([Quantity(name, one.unit, one.better) for name, one in like.metrics.items()])
+        return like.key.test, workload_of(like), like.comparability, self._shared.setdefault(quantities, quantities)
 
 
 def node_runs(jobs: Iterable[NodeJob], night_ends: datetime.time) -> NodeRuns:

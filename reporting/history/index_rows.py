@@ -76,7 +76,7 @@ class RowMaker:
     def __init__(self) -> None:
         self.kinds: list[tuple[object, ...]] = []
         self.parts: list[tuple[int, str]] = []
-        self._ids: dict[bytes, int] = {}  # of parts, by their content
+        self._ids: dict[str | bytes, int] = {}  # of parts, by their content
         self._kinds: dict[bytes, tuple[int, Envelope]] = {}
         self._jobs: dict[tuple[int, int | None], str] = {}  # how the key of a job begins, by kind and node
 
@@ -158,7 +158,7 @@ class RowMaker:
         return found
 
     def _part(self, content: Any) -> int:
-        known = marshal.dumps(content, 2)
+        known = content if type(content) is str else marshal.dumps(content, 2)
         found = self._ids.get(known)
         if found is None:
             found = self._ids[known] = _new(self.parts, json.dumps(content))
@@ -293,8 +293,8 @@ class EnvelopeMaker:
         ]
         numbers, verdicts, provenance, nodes, network, run_file, run_offset, run_length = row[12:]
         like = self._kinds[kind]
-        trial = like.trial if node is None else self._trial(kind, node)
         key = like.key
+        trial, trial_key = (like.trial, key.trial) if node is None else self._trial(kind, node)
         values = [numbers] if type(numbers) is float else json.loads(numbers)
         metrics = _filled(like.metrics, values)
         made: Envelope = object.__new__(Envelope)
@@ -306,7 +306,7 @@ class EnvelopeMaker:
                 key.attempt,
                 restored(job_id) if type(job_id) is bytes else job_id,
                 submitted_s,
-                trial.key,
+                trial_key,
             ),
             like.revision,
             written_s,
@@ -336,8 +336,9 @@ class EnvelopeMaker:
             set_field(made, value)
         return made
 
-    def _visit(self, kind: int, node: int) -> Trial:
-        return replace(self._kinds[kind].trial, node=self._part(node))
+    def _visit(self, kind: int, node: int) -> tuple[Trial, str]:
+        trial = replace(self._kinds[kind].trial, node=self._part(node))
+        return trial, trial.key
 
     def _with_nodes(self, provenance: int, nodes: int | None) -> Mapping[str, Any]:
         found = mapping(self._part(provenance))

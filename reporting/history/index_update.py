@@ -8,10 +8,11 @@ line that is being written: it counts if it can be understood, and is read again
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +24,7 @@ from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker
 LONGEST_START = 1000  # of a damaged line that is kept: its test stands there
 CLOCK_STEP_NS = 2_000_000_000  # a file may change twice in this time, and have the same time of change
 MUCH = 1 << 23  # bytes, which not every command is to compare again
-_ROWS = 5000  # that are written together
+_BLOCK = 1 << 23  # bytes that are read together, at least a line
 
 _COLUMNS = ", ".join(f"{name} {of_type}".strip() for name, of_type in COLUMNS.items())
 TABLES = f"""
@@ -244,16 +245,14 @@ class _Updating:
                 file.seek(0)
             self._forget(before, before.lines)
             lines, length = before.lines, before.length
-
-            def complete() -> Iterator[tuple[int, bytes]]:
-                nonlocal lines, length
-                for number, line in enumerate(file, before.lines + 1):
-                    if line.endswith(b"\n"):
-                        lines, length = number, length + len(line)
-                        digest.update(line)
-                    yield number, line
-
-            self._add(before.id * LINES, complete())
+            while block := file.readlines(_BLOCK):
+                first = before.id * LINES + lines + 1
+                self._add(list(enumerate(block, first)))
+                if not block[-1].endswith(b"\n"):
+                    block.pop()
+                complete = b"".join(block)
+                digest.update(complete)
+                lines, length = lines + len(block), length + len(complete)
         changed = _stamp(found) if _is_settled(found) else ""
         values = (found.st_size, changed, length, lines, digest.digest(), *_lines_of(before.id))
         self._index.execute(
@@ -263,8 +262,8 @@ class _Updating:
         )
         self._shown(length - before.length)
 
-    def _add(self, first: int, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Add the lines of a file, whose numbers are added to `first`.
+    def _add(self, lines: Sequence[tuple[int, bytes]]) -> None:
+        """Add some lines of a file, with the ids of their rows.
 
         That a job has ended is known of nearly all jobs by a later line, so that this one need not be understood. Half
         a line or one of the future may not stay that later line.
@@ -272,20 +271,17 @@ class _Updating:
         now_s = time.time()
         rows: list[Row] = []
         ended: dict[bytes, list[tuple[int, bytes]]] = {}
-        for number, line in lines:
+        for row_id, line in lines:
             job = job_that_ended(line)
             if job is not None:
-                ended.setdefault(job, []).append((number, line))
+                ended.setdefault(job, []).append((row_id, line))
                 continue
-            row = self._row(first + number, line)
+            row = self._row(row_id, line)
             if row is not None:
                 rows.append(row)
                 if row[2] > Revision.JOB_ENDED and row[4] <= now_s and line.endswith(b"\n"):
                     ended.pop(job_of(line), None)
-            if len(rows) >= _ROWS:
-                self._write(rows)
-        left = (self._row(first + number, line) for of_job in ended.values() for number, line in of_job)
-        rows += filter(None, left)
+        rows += filter(None, itertools.starmap(self._row, itertools.chain(*ended.values())))
         self._write(rows)
 
     def _row(self, row_id: int, line: bytes) -> Row | None:
@@ -308,7 +304,6 @@ class _Updating:
         self._made.forget()
         if self._keys is not None:
             self._keys.update(row[1] for row in rows)
-        rows.clear()
 
     def settle(self) -> None:
         """Mark the last line of each job: of those with the highest revision the one that was written last."""

@@ -9,7 +9,7 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -148,7 +148,12 @@ class Questions:
     def _in_order(self, kinds: Collection[int], make: EnvelopeMaker) -> list[Envelope]:
         """The last envelope of each job of these kinds, in the order in which the jobs started."""
         files = self._file_order
-        rows = itertools.chain(*map(self._of_kind, kinds), (row for row in self._instead if row[5] in kinds))
+        if len(kinds) == self._index.execute("SELECT count(*) FROM kind").fetchone()[0]:  # twice as fast
+            all_rows = f"{_LINE} WHERE last = 1 AND time_s <= ?"
+            of_kinds: Iterable[Row] = self._index.execute(all_rows, (self._latest_s,))
+        else:
+            of_kinds = itertools.chain(*map(self._of_kind, kinds))
+        rows = itertools.chain(of_kinds, (row for row in self._instead if row[5] in kinds))
         found = [(row[4], row[3], files[row[0] // LINES], row[0], make.envelope(row)) for row in rows]
         found.sort()
         return [run for *_, run in found]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from platforms.job import Outcome, RefusedError
 from reporting.compare.scaling import scalings
-from reporting.fleet.node_runs import node_jobs, node_runs
+from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import Standing, records_of
 from reporting.history.endings import ReadsEnding, by_outcome
 from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
 from reporting.phrases import plain
 from reporting.references.answers import Author, References
 from reporting.report.data import (
@@ -28,7 +29,8 @@ from reporting.report.data import (
 )
 from reporting.report.incidents import incidents_of
 from reporting.report.month import month_report, period_of
-from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, device_hours_of
+from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test
+from reporting.report.totals import Totals, totals_by
 from reporting.tables.history_rows import by_test
 
 MOST_NAMED = 4  # of platforms: the headline must fit on a telephone
@@ -49,11 +51,13 @@ def build(
     made_at: datetime.datetime | None = None,
     ending: ReadsEnding = by_outcome,
     month: datetime.date | None = None,
+    totals: Totals | None = None,
 ) -> ReportData:
     """A report of some tests of a site.
 
     Args:
-        envelopes: all jobs of these tests, of this site alone, in the order of their starts.
+        envelopes: all jobs of these tests, of this site alone, in the order of their starts. Those that visit nodes may
+            be missing if there are `totals`, and no month is told.
         references: what people have answered.
         site: its name.
         night_ends: the hour at which its nights end.
@@ -63,13 +67,15 @@ def build(
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
         ending: reads how a job without numbers ended.
         month: any day of the month that is to be told, too.
+        totals: of all jobs, if they are known.
 
     Raises:
         RefusedError: no job of these tests is in a series.
     """
     asked = Asked(references, night_ends, now, options, ending)
-    nodes = _nodes(envelopes, asked)
-    tests = _built(envelopes, nodes, asked)
+    totals = totals or totals_by(envelopes)
+    nodes = _nodes(totals, asked)
+    tests = _built(envelopes, totals, nodes, asked)
     if not tests:
         if all(job.is_vain_try or job.outcome is Outcome.SKIPPED for job in envelopes):
             raise RefusedError(
@@ -81,7 +87,7 @@ def build(
             "(`python -m reporting compare LABEL LABEL` compares those with --label)"
         )
     reports = tuple(test.report for test in tests)
-    first = asked.night(envelopes[0])
+    first = night_of(totals.first_s, night_ends)
     return ReportData(
         schema=SCHEMA,
         site=site,
@@ -91,7 +97,7 @@ def build(
         headline=headline(reports, nodes),
         incidents=incidents_of(tests, nodes, asked),
         conditions=_counted(reports),
-        platforms=_platforms(tests, envelopes, asked),
+        platforms=_platforms(tests, totals, asked),
         tests=reports,
         nodes=nodes,
         notes=_notes(reports, first, asked),
@@ -101,9 +107,8 @@ def build(
     )
 
 
-def _built(envelopes: Sequence[Envelope], nodes: Sequence[NodeReport], asked: Asked) -> list[BuiltTest]:
+def _built(envelopes: Sequence[Envelope], totals: Totals, nodes: Sequence[NodeReport], asked: Asked) -> list[BuiltTest]:
     """The tests of these jobs, in the order of a report. One whose jobs were all skipped has nothing to report."""
-    hours = _device_hours(envelopes)
     slow_nodes: dict[str, dict[str, NodeReport]] = {}
     for node in nodes:
         if node.standing == Standing.SLOW:
@@ -111,7 +116,8 @@ def _built(envelopes: Sequence[Envelope], nodes: Sequence[NodeReport], asked: As
     tests = []
     for test, jobs in by_test(envelopes).items():
         if any(job.outcome is not Outcome.SKIPPED for job in jobs):
-            tests.append(built_test(jobs, hours.get(test, 0.0), slow_nodes.get(jobs[-1].platform, {}), asked))
+            hours = totals.device_hours.get(test, 0.0)
+            tests.append(built_test(jobs, hours, slow_nodes.get(jobs[-1].platform, {}), asked))
     return sorted(tests, key=lambda test: _place(test.report))
 
 
@@ -119,7 +125,8 @@ def _month(site: str, month: datetime.date, envelopes: Sequence[Envelope], asked
     """A month, by the jobs until its last night: what came later says nothing of it."""
     period, at_its_end = period_of(month, asked)
     jobs = [job for job in envelopes if asked.night(job) <= period.last]
-    tests = _built(jobs, _nodes(jobs, at_its_end), at_its_end)
+    totals = totals_by(jobs)
+    tests = _built(jobs, totals, _nodes(totals, at_its_end), at_its_end)
     return month_report(site, period, tests, jobs, at_its_end)
 
 
@@ -181,19 +188,7 @@ def _counted(tests: Sequence[TestReport]) -> dict[str, int]:
     return {condition.value: counts[condition] for condition in URGENCY if counts[condition]}
 
 
-def _device_hours(envelopes: Sequence[Envelope]) -> Mapping[str, float]:
-    """What the jobs of each test took, by its id.
-
-    Jobs of which a time or the number of devices is not known are left out.
-    """
-    hours: dict[str, float] = {}
-    for job in envelopes:
-        hours[job.key.test] = hours.get(job.key.test, 0.0) + (device_hours_of(job) or 0.0)
-    return hours
-
-
-def _platforms(tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked: Asked) -> tuple[PlatformReport, ...]:
-    last = {envelope.platform: envelope for envelope in envelopes}
+def _platforms(tests: Sequence[BuiltTest], totals: Totals, asked: Asked) -> tuple[PlatformReport, ...]:
     found = []
     for name in sorted({test.report.platform for test in tests}):
         reports = [test.report for test in tests if test.report.platform == name]
@@ -209,18 +204,15 @@ def _platforms(tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked:
                 conditions=_counted(reports),
                 device=next((device for device, _count in devices.most_common(1)), None),
                 device_hours=sum(report.device_hours for report in reports),
-                last_night=str(asked.night(last[name])),
+                last_night=str(night_of(totals.last_s[name], asked.night_ends)),
                 paused=paused,
             )
         )
     return tuple(found)
 
 
-def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...]:
+def _nodes(totals: Totals, asked: Asked) -> tuple[NodeReport, ...]:
     """The nodes of each platform that were measured alone, beside its other nodes."""
-    of_platform: dict[str, list[Envelope]] = {}
-    for envelope in envelopes:
-        of_platform.setdefault(envelope.platform, []).append(envelope)
     return tuple(
         NodeReport(
             platform=platform,
@@ -234,8 +226,8 @@ def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...
             slow_since=iso(record.slow_since),
             said=record.sentence,
         )
-        for platform, jobs in sorted(of_platform.items())
-        for record in records_of(node_runs(node_jobs(jobs), asked.night_ends)).values()
+        for platform, jobs in sorted(totals.node_jobs.items())
+        for record in records_of(node_runs(jobs, asked.night_ends)).values()
     )
 
 

@@ -26,7 +26,7 @@ from reporting.report.data import (
 )
 from reporting.report.episodes import episodes_since
 from reporting.report.incidents import together
-from reporting.report.one_test import Asked, BuiltTest, device_hours_of
+from reporting.report.one_test import Asked, BuiltTest, device_hours_of, devices_of
 
 RECENT = datetime.timedelta(days=31)
 """A platform whose last job is older than this before the month has no row, if nothing was asked of it in the month."""
@@ -199,7 +199,7 @@ def _device_hours(jobs: Iterable[Envelope]) -> DeviceHours:
     hours = {"measured": 0.0, "repeats": 0.0, "visits": 0.0, "comparisons": 0.0}
     not_counted = 0
     for job in jobs:
-        taken = device_hours_of(job)
+        taken = device_hours_of(devices_of(job), job.started_s, job.ended_s)
         if taken is None:
             not_counted += 1
         else:

@@ -176,12 +176,11 @@ def devices_of(envelope: Envelope) -> int | None:
     return None
 
 
-def device_hours_of(envelope: Envelope) -> float | None:
+def device_hours_of(devices: int | None, started_s: float | None, ended_s: float | None) -> float | None:
     """What a job took of its devices; None if a time or the number of devices is not known."""
-    devices = devices_of(envelope)
-    if devices is None or envelope.started_s is None or envelope.ended_s is None:
+    if devices is None or started_s is None or ended_s is None:
         return None
-    return devices * max(envelope.ended_s - envelope.started_s, 0.0) / 3600
+    return devices * max(ended_s - started_s, 0.0) / 3600
 
 
 def _text_or_none(value: object) -> str | None:
