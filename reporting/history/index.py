@@ -75,19 +75,17 @@ def _current(folder: Path, files: Files, problems: list[str], *, anew: bool) -> 
         return _with_tables(":memory:")
     if index is not None and is_current(index, folder, files, problems):
         return index
+    remark = ""
     if folder not in _in_memory:
         if index is not None:
             index.close()
         try:
-            problems += _write(path, folder, files, anew=anew)
-            return _read_only(path)
+            return _written(path, folder, files, problems, anew=anew)
         except (OSError, sqlite3.OperationalError) as error:
-            _in_memory[folder] = _copied(None if anew else _opened(path))
             why = error.strerror if isinstance(error, OSError) else str(error)
-            with progress(files, f"{path} cannot be written ({why}), so each command reads the lines again") as shown:
-                problems += update(_in_memory[folder], folder, files, shown)
-            return _in_memory[folder]
-    with progress(files) as shown:
+            remark = f"{path} cannot be written ({why}), so each command reads the lines again"
+            _in_memory[folder] = _copied(None if anew else _opened(path))
+    with progress(files, remark) as shown:
         problems += update(_in_memory[folder], folder, files, shown)
     return _in_memory[folder]
 
@@ -98,14 +96,13 @@ def _opened(path: Path) -> sqlite3.Connection | None:
 
 def _read_only(path: Path) -> sqlite3.Connection:
     # It never changes, so SQLite need not lock it.
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+    index = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+    index.execute("SELECT id FROM file LIMIT 1")  # only this opens the file
+    return index
 
 
-def _write(path: Path, folder: Path, files: Files, *, anew: bool) -> list[str]:
-    """Write an index with all lines. Returns a sentence for each file that cannot be read.
-
-    Raises OSError and sqlite3.OperationalError where it cannot be written.
-    """
+def _written(path: Path, folder: Path, files: Files, problems: list[str], *, anew: bool) -> sqlite3.Connection:
+    """Write an index with all lines. Raises OSError and sqlite3.OperationalError where that fails."""
     draft = path.with_name(f"{INDEX_NAME}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         if path.exists() and not anew:
@@ -118,14 +115,17 @@ def _write(path: Path, folder: Path, files: Files, *, anew: bool) -> list[str]:
             index.execute("PRAGMA synchronous = OFF")  # it is flushed once, as a whole
             index.execute("PRAGMA journal_mode = OFF")
             with progress(files) as shown:
-                problems = update(index, folder, files, shown)
+                said = update(index, folder, files, shown)
             index.commit()
         with draft.open("rb") as file:
             os.fsync(file.fileno())
+        # Once it is renamed, another command may put its own in its place, which lacks what has come since it looked.
+        written = _read_only(draft)
         draft.replace(path)
-        return problems
     finally:
         draft.unlink(missing_ok=True)
+    problems += said
+    return written
 
 
 def _with_tables(path: Path | str) -> sqlite3.Connection:

@@ -12,7 +12,7 @@ import itertools
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +24,7 @@ from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker
 LONGEST_START = 1000  # of a damaged line that is kept: its test stands there
 CLOCK_STEP_NS = 2_000_000_000  # a file may change twice in this time, and have the same time of change
 MUCH = 1 << 23  # bytes, which not every command is to compare again
-_BLOCK = 1 << 23  # bytes that are read together, at least a line
+_BLOCK = 1 << 23  # bytes that are read together
 
 _COLUMNS = ", ".join(f"{name} {of_type}".strip() for name, of_type in COLUMNS.items())
 TABLES = f"""
@@ -136,7 +136,10 @@ def is_current(index: sqlite3.Connection, folder: Path, files: Files, problems: 
         problems: gets a sentence for each file that cannot be read.
     """
     known = _known(index)
+    if not known.keys() <= files.keys():
+        return False
     compared = 0
+    said = []
     for path in _changed(known, files):
         before = known.get(path)
         try:
@@ -146,10 +149,11 @@ def is_current(index: sqlite3.Connection, folder: Path, files: Files, problems: 
         except OSError as error:
             if before is not None:
                 return False
-            problems.append(_unreadable(folder / path, error))
+            said.append(_unreadable(folder / path, error))
         else:
             compared += before.length if _is_settled(files[path]) else 0
-    return compared < MUCH and known.keys() <= files.keys()
+    problems += said
+    return compared < MUCH
 
 
 def _changed(known: Mapping[str, _Known], files: Files) -> list[str]:
@@ -173,6 +177,20 @@ def _begins_as(file: BinaryIO, before: _Known, digest: Any) -> bool:
         digest.update(piece)
         left -= len(piece)
     return not left and digest.digest() == before.digest
+
+
+def blocks(file: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of a file, many at a time. If the last one has no end yet, it is a block of its own, and the last.
+
+    Reading single lines would not do: half a line that is being written, and its other half, would be two.
+    """
+    rest = b""
+    while piece := file.read(_BLOCK):
+        *complete, rest = (rest + piece).split(b"\n")
+        if complete:
+            yield [line + b"\n" for line in complete]
+    if rest:
+        yield [rest]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -245,14 +263,12 @@ class _Updating:
                 file.seek(0)
             self._forget(before, before.lines)
             lines, length = before.lines, before.length
-            while block := file.readlines(_BLOCK):
-                first = before.id * LINES + lines + 1
-                self._add(list(enumerate(block, first)))
-                if not block[-1].endswith(b"\n"):
-                    block.pop()
-                complete = b"".join(block)
-                digest.update(complete)
-                lines, length = lines + len(block), length + len(complete)
+            for block in blocks(file):
+                self._add(list(enumerate(block, before.id * LINES + lines + 1)))
+                if block[-1].endswith(b"\n"):
+                    complete = b"".join(block)
+                    digest.update(complete)
+                    lines, length = lines + len(block), length + len(complete)
         changed = _stamp(found) if _is_settled(found) else ""
         values = (found.st_size, changed, length, lines, digest.digest(), *_lines_of(before.id))
         self._index.execute(

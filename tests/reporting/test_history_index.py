@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import random
@@ -11,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +132,36 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(reader.read(tmp_path)) == 6
     assert len(reader.read(tmp_path, [TEST], visits=False)) == 6
     assert len(read) == 6
+
+
+class Growing(io.RawIOBase):
+    """A file to which another process adds while it is read."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = [*pieces]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._pieces.pop(0) if self._pieces else b""
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ((b"one\ntw", b"", b"o\n"), [b"one\n", b"two\n"]),
+        ((b"one\ntw", b"", b"o"), [b"one\n", b"two"]),
+        ((b"one", b"\n"), [b"one\n"]),
+        ((), []),
+    ],
+)
+def test_a_line_that_is_being_written_is_never_two(pieces: tuple[bytes, ...], lines: list[bytes]) -> None:
+    found = list(index_update.blocks(io.BufferedReader(Growing(*pieces))))
+    assert [line for block in found for line in block] == lines
+    assert all(line.endswith(b"\n") for block in found[:-1] for line in block)
 
 
 def a_history(folder: Path, jobs: int) -> Path:
