@@ -13,7 +13,7 @@ from harness.plans.each_node import EachNode
 from platforms.job import BenchError, JobSpec
 from platforms.nodes import node_names
 from platforms.schedulers import NodeState, backend_of
-from reporting.fleet.node_runs import node_jobs, node_runs
+from reporting.fleet.node_runs import node_jobs_of, node_runs
 from reporting.fleet.nodes import records_of
 from reporting.fleet.visits import in_order
 from reporting.history import reader
@@ -44,7 +44,9 @@ class NodeVisits:
         self._jobs = jobs
         self._platform = self._only_platform()
         problems: list[str] = []
-        self._past = node_jobs(runs_of_platform(inputs, self._platform.name, problems))
+        name = self._platform.name
+        of_site = inputs.history, inputs.site.name
+        self._past = reader.measured(*of_site, node_jobs_of, problems, is_wanted=lambda like: like.platform == name)
         self.notices = [f"warning: {problem}" for problem in problems]
         self._chosen: Sequence[str] = ()
 

@@ -22,7 +22,7 @@ from reporting.fleet import in_common
 from reporting.fleet.node_runs import NodeJob, NodeRun, node_jobs_of, node_runs
 from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.fleet.sentences import JobAnswer, answer, is_of_job, job_answer, minute
-from reporting.history.index_rows import Measured
+from reporting.history.measured import Measured
 from reporting.phrases import listed, percent, plain, size
 from reporting.tables.grouped import Table
 from reporting.tables.text import text

@@ -15,7 +15,7 @@ from platforms.config.schema import Site
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.index import Answer
-from reporting.history.index_rows import Measured
+from reporting.history.measured import Measured
 from reporting.history.place import history_folder
 from reporting.references import store
 from reporting.references.answers import References

@@ -10,6 +10,7 @@ from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import nearest_of, one_of
+from reporting.history import reader
 from reporting.references.answers import Pause, References
 
 
@@ -57,9 +58,8 @@ def _in_force(typed: str, references: References, today: datetime.date) -> Pause
 
 def _name(opened: OpenedSite, typed: str) -> str:
     """The platform or test that is meant. Raises RefusedError."""
-    runs = opened.read()
-    platforms = checkout.file_names(opened.folder) | {run.platform for run in runs}
-    tests = {run.key.test for run in runs}
+    of_site = opened.history, opened.settings.name
+    platforms, tests = checkout.file_names(opened.folder) | reader.platforms(*of_site), reader.tests(*of_site)
     if typed in platforms | tests:
         return typed
     like_a_platform = any(typed in platform for platform in platforms)

@@ -20,7 +20,7 @@ from reporting.compare.placement import LEVELS, places_in
 from reporting.gate.estimates import noise_of
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope, Metric
-from reporting.history.index_rows import Facts, Measured, measured_by
+from reporting.history.measured import Facts, Measured, measured_by
 from reporting.history.nights import nights_of
 
 ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHECK})

@@ -13,13 +13,14 @@ import hashlib
 import json
 import marshal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from platforms.job import Metric, Trial, is_judgeable
 from reporting.history.envelope import Envelope, Key, RunReference
 from reporting.history.envelope_json import TRIAL_KEYS, content_of, from_content, mapping, seconds
+from reporting.history.measured import Facts, Measured
 
 MEASURED = (
     *("kind", "id", "time_s", "written_s", "started_s", "ended_s", "run_id", "job_id", "node", "numbers", "verdicts"),
@@ -214,45 +215,6 @@ _json = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would mak
 _SET = [getattr(Envelope, field.name).__set__ for field in fields(Envelope)]
 
 
-class Measured(NamedTuple):
-    """What a job has measured, for questions to millions of jobs: an envelope of each would take too long.
-
-    Attributes:
-        like: an envelope of the job's kind; times, values, nodes, provenance and ids of the job are not in it.
-        time_s: `Envelope.time_s`.
-        values: of `like.metrics`, in their order.
-        facts: the provenance, which many jobs share, and the names of the nodes.
-    """
-
-    like: Envelope
-    time_s: float
-    started_s: float | None
-    ended_s: float | None
-    run_id: str
-    job_id: str | None
-    values: tuple[float, ...]
-    verdicts: Mapping[str, Mapping[str, Any]]
-    facts: Facts
-    network: Mapping[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Facts:
-    """Where jobs ran: the names of the nodes, a visited one's as it was asked for, and the provenance."""
-
-    nodes: tuple[str, ...]
-    provenance: Mapping[str, Any]
-
-
-def measured_by(run: Envelope) -> Measured:
-    """What the job of an envelope has measured."""
-    nodes = run.nodes if run.trial.node is None else (run.trial.node,)
-    values = tuple([metric.value for metric in run.metrics.values()])
-    facts = Facts(nodes, run.provenance)
-    times = run.time_s, run.started_s, run.ended_s
-    return Measured(run, *times, run.key.run_id, run.key.job_id, values, run.verdicts, facts, run.network)
-
-
 class EnvelopeMaker:
     """Makes envelopes of rows.
 
@@ -280,7 +242,7 @@ class EnvelopeMaker:
             ended_s,
             self._part(run_id),
             restored(job_id) if type(job_id) is bytes else job_id,
-            (numbers,) if type(numbers) is float else tuple(json.loads(numbers)[: len(like.metrics)]),
+            tuple(_values(numbers)[: len(like.metrics)]),
             _NOTHING if verdicts is None else _verdicts(verdicts),
             self._facts(kind, node, provenance, nodes),
             _NOTHING if network is None else json.loads(network),
@@ -288,14 +250,13 @@ class EnvelopeMaker:
 
     def envelope(self, row: Row) -> Envelope:
         """The envelope of a row, whose columns are COLUMNS."""
-        (_id, _key, _revision, written_s, _time_s, kind, run_id, job_id, submitted_s, started_s, ended_s, node) = row[
-            :12
-        ]
-        numbers, verdicts, provenance, nodes, network, run_file, run_offset, run_length = row[12:]
+        _id, _key, _revision, written_s, _time_s, kind, *of_job = row
+        run_id, job_id, submitted_s, started_s, ended_s, node, numbers, *others = of_job
+        verdicts, provenance, nodes, network, run_file, run_offset, run_length = others
         like = self._kinds[kind]
         key = like.key
         trial, trial_key = (like.trial, key.trial) if node is None else self._trial(kind, node)
-        values = [numbers] if type(numbers) is float else json.loads(numbers)
+        values = _values(numbers)
         metrics = _filled(like.metrics, values)
         made: Envelope = object.__new__(Envelope)
         each = (
@@ -348,6 +309,10 @@ class EnvelopeMaker:
         found = self._provenance(provenance, nodes)
         run = replace(self._kinds[kind], provenance=found)
         return Facts(run.nodes if node is None else (self._part(node),), found)
+
+
+def _values(numbers: float | str) -> list[float]:
+    return [numbers] if isinstance(numbers, float) else list(json.loads(numbers))
 
 
 def _verdicts(text: str) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,8 @@ from reporting.history import one_device, same_values
 from reporting.history.comparability import VALUES
 from reporting.history.envelope import Envelope
 from reporting.history.envelope_json import from_content, ids_in_lines, may_be_of
-from reporting.history.index_rows import COLUMNS, LINES, MEASURED, EnvelopeMaker, Measured, Row, restored, storable
+from reporting.history.index_rows import COLUMNS, LINES, MEASURED, EnvelopeMaker, Row, restored, storable
+from reporting.history.measured import Measured
 from reporting.history.run_facts import THROUGHPUT
 
 WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
@@ -116,6 +117,10 @@ class Questions:
     def platforms(self, site: str) -> set[str]:
         """The platforms of which a site has runs."""
         return {like.platform for like in self._kinds(None).values() if like.key.site == site}
+
+    def tests(self, site: str) -> set[str]:
+        """The tests of which a site has runs."""
+        return {like.key.test for like in self._kinds(None).values() if like.key.site == site}
 
     def tests_since(self, site: str, month: str) -> int:
         """How many tests of a site have their last run in a month's folder or a later one's, as `2026-11`."""

@@ -16,12 +16,12 @@ from typing import Any
 from platforms.job import RefusedError
 from reporting.history.envelope import ALL_WINDOWS, Envelope
 from reporting.history.index import Answer, ask
-from reporting.history.index_rows import Measured, measured_by
 from reporting.history.index_update import files_of
+from reporting.history.measured import Measured, measured_by
 from reporting.history.questions import CLOCKS_DIFFER_S, Questions, may_lack_windows
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
-__all__ = ["CLOCKS_DIFFER_S", "is_empty", "judged_tests", "measured", "platforms", "read", "run_of", "sites"]
+__all__ = ["CLOCKS_DIFFER_S", "is_empty", "judged_tests", "measured", "platforms", "read", "run_of", "sites", "tests"]
 
 MONTH_S = 30 * 86400.0
 ONLY_FASTEST = "only its fastest stretch is known"
@@ -108,6 +108,11 @@ def judged_tests(folder: Path, site: str, now_s: float) -> int:
 def platforms(folder: Path, site: str) -> set[str]:
     """The platforms of which a site has runs."""
     return ask(folder, [], lambda index: Questions(folder, index).platforms(site))
+
+
+def tests(folder: Path, site: str) -> set[str]:
+    """The ids of the tests of which a site has runs."""
+    return ask(folder, [], lambda index: Questions(folder, index).tests(site))
 
 
 def sites(folder: Path, problems: list[str]) -> set[str]:

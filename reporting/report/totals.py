@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from reporting.fleet.node_runs import NodeJob, NodeJobMaker
 from reporting.history.envelope import Envelope
-from reporting.history.index_rows import Measured, measured_by
+from reporting.history.measured import Measured, measured_by
 from reporting.report.one_test import device_hours_of, devices_of
 
 

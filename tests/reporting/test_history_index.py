@@ -21,6 +21,7 @@ from reporting.history import index, index_update, reader
 from reporting.history.envelope import Envelope, Key, Revision
 from reporting.history.envelope_json import from_line, to_line
 from reporting.history.index import INDEX_NAME
+from reporting.history.measured import Measured, measured_by
 from tests.reporting.history_lines import BEGAN_S, TEST, envelope
 
 DAY_S = 86400.0
@@ -97,6 +98,14 @@ def changed_somehow(folder: Path, rng: random.Random) -> None:
         path.write_bytes(changed)
 
 
+def seen(job: Measured) -> str:
+    """What a job has measured, and what it is like."""
+    like = job.like
+    return repr(
+        (job[1:-2], job.facts.nodes, job.facts.provenance, job.network, like.key.test, like.trial.role, like.sane)
+    )
+
+
 def repr_of(runs: list[Envelope]) -> list[str]:
     """With all types: 4 is not 4.0."""
     return [repr(run) for run in runs]
@@ -109,6 +118,8 @@ def test_whatever_happens_to_the_files_the_index_says_what_they_say(tmp_path: Pa
         changed_somehow(tmp_path, rng)
         problems: list[str] = []
         assert repr_of(reader.read(tmp_path, problems=problems)) == repr_of(plainly(tmp_path))
+        measured = reader.measured(tmp_path, "site", lambda jobs: [seen(job) for job in jobs], [])
+        assert measured == [seen(measured_by(run)) for run in plainly(tmp_path)]
         made_at_once = tmp_path.with_name("copy")
         shutil.copytree(tmp_path, made_at_once, ignore=lambda *_: [INDEX_NAME])
         again: list[str] = []
