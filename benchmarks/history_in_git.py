@@ -23,12 +23,24 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.history_speed import DAY_S, FIRST_S, OF_FLEET, envelope
-from platforms.job import Metric, Role, Trial
-from reporting.history.envelope import Revision
+from platforms.job import Metric, Outcome, Role, Trial
+from reporting.history.envelope import Envelope, Key, Revision
 from reporting.history.envelope_json import to_line
 
 BRANCH = "bench-history"
+DAY_S = 86400
+FIRST_S = 1_764_000_000
+OF_FLEET = [f"catalogue/test_{number}.py::test_{number}[cluster-1x4gpu]" for number in range(10)]
+FIELDS = {
+    **{"variant": "v1.5", "size": "subset", "mode": "overlap", "layout": "1x4gpu", "workload_version": 2},
+    **{"device": "A100-SXM4-80GB", "devices": 4, "memory_gib": 80, "dtype": "bf16", "data_from": "memory"},
+}
+PROVENANCE = {
+    **{"nodes": "", "device": "NVIDIA A100-SXM4-80GB", "driver": "570.86.15", "cpu": "AMD EPYC 7713 64-Core Processor"},
+    **{"cores": "128", "threads": "16", "workers": "8", "batch": "1024", "power_limit_w": "400"},
+    **{"launcher": "torchrun", "backend": "nccl", "data_folder": "/work/project/data/resnet50-subset"},
+    **{"decoder": "simplejpeg 1.9.0", "python": "3.11.7", "torch": "2.13.0", "cuda": "12.8", "numpy": "2.4.6"},
+}
 
 
 def main() -> int:
@@ -94,23 +106,24 @@ def write_night(history: Path, night: int, nodes: int) -> None:
     lines = []
     for number in range(len(OF_FLEET) * nodes):
         node = f"gpu{number % nodes:04}"
-        run = envelope(session, "cluster", "", "", at_s)
         started_s = at_s + round(rng.uniform(0, 20000), 3)
         trial = Trial(Role.VISIT, node=node)
-        key = run.key._replace(test=OF_FLEET[number // nodes], job_id=f"{night * 9999 + number}", trial=trial.key)
-        run = replace(
-            run,
-            key=key._replace(submitted_s=at_s + round(rng.random(), 6)),
+        ids = f"nightly-{at_s}", OF_FLEET[number // nodes], 1, f"{night * 9999 + number}"
+        run = Envelope(
+            key=Key("site", *ids, at_s + round(rng.random(), 6), trial.key),
+            revision=Revision.TEST_ENDED,
+            written_s=started_s + round(rng.uniform(130, 140), 6),
+            outcome=Outcome.PASSED,
+            sane=True,
+            platform="cluster",
+            layout="1x4gpu",
             trial=trial,
-            benchmark=None,
             started_s=started_s,
             ended_s=started_s + round(rng.uniform(100, 130), 3),
-            written_s=started_s + round(rng.uniform(130, 140), 6),
-            provenance={**run.provenance, "nodes": node},
-            run=None,
             metrics={"bandwidth": Metric(1000 * (1 + rng.gauss(0, 0.01)), "GB/s")},
-            beside={},
-            verdicts={},
+            fields=FIELDS,
+            comparability="2a636b8586df",
+            provenance={**PROVENANCE, "nodes": node, "code": f"{night:012x}", "commit": f"{night:040x}"},
         )
         ended = replace(run, revision=Revision.JOB_ENDED, sane=False, metrics={})
         lines += [to_line(ended), to_line(run)]
