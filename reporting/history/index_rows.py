@@ -41,7 +41,8 @@ COLUMNS = {
     "started_s": "",
     "ended_s": "",
     "node": "",  # the one that is visited
-    "numbers": "",  # of the metrics, then of what stands beside them; one alone is a number, several are a list in JSON
+    "numbers": "",  # the values of the metrics: one alone is a number, several are a list in JSON
+    "beside": "",  # the values of what is not judged, in JSON
     "verdicts": "",
     "provenance": "",  # without the nodes' names
     "nodes": "",
@@ -98,7 +99,8 @@ class RowMaker:
     def _row(self, content: Mapping[str, Any], row_id: int) -> Row:
         get = content.get
         numbers: list[float] = []
-        kind, like = self._kind(content, numbers)
+        beside: list[float] = []
+        kind, like = self._kind(content, numbers, beside)
         job_id = get("job_id")
         job_id = None if job_id is None else str(job_id)
         submitted_s, started_s, ended_s = (
@@ -136,6 +138,7 @@ class RowMaker:
             ended_s,
             node,
             numbers[0] if len(numbers) == 1 and type(numbers[0]) is float else repr(numbers),
+            repr(beside) if beside else None,
             _json(verdicts) if verdicts else None,
             self._part(provenance),
             self._part(nodes) if nodes else None,
@@ -145,9 +148,10 @@ class RowMaker:
             _integer(run["length"]) if run else None,
         )
 
-    def _kind(self, content: Mapping[str, Any], numbers: list[float]) -> tuple[int, Envelope]:
-        """The kind of a job, and an envelope like it. `numbers` gets the values of its metrics."""
-        names = {name: _named(content[name], numbers) for name in ("metrics", "beside") if name in content}
+    def _kind(self, content: Mapping[str, Any], numbers: list[float], beside: list[float]) -> tuple[int, Envelope]:
+        """The kind of a job, and an envelope like it. The lists get the values of its metrics."""
+        lists = ("metrics", numbers), ("beside", beside)
+        names = {name: _named(content[name], values) for name, values in lists if name in content}
         common = {name: content[name] for name in _OF_A_KIND if name in content}
         known = marshal.dumps((common, names), 2)
         found = self._kinds.get(known)
@@ -242,7 +246,7 @@ class EnvelopeMaker:
             ended_s,
             self._part(run_id),
             restored(job_id) if type(job_id) is bytes else job_id,
-            tuple(_values(numbers)[: len(like.metrics)]),
+            tuple(_values(numbers)),
             _NOTHING if verdicts is None else _verdicts(verdicts),
             self._facts(kind, node, provenance, nodes),
             _NOTHING if network is None else json.loads(network),
@@ -251,13 +255,11 @@ class EnvelopeMaker:
     def envelope(self, row: Row) -> Envelope:
         """The envelope of a row, whose columns are COLUMNS."""
         _id, _key, _revision, written_s, _time_s, kind, *of_job = row
-        run_id, job_id, submitted_s, started_s, ended_s, node, numbers, *others = of_job
+        run_id, job_id, submitted_s, started_s, ended_s, node, numbers, beside, *others = of_job
         verdicts, provenance, nodes, network, run_file, run_offset, run_length = others
         like = self._kinds[kind]
         key = like.key
         trial, trial_key = (like.trial, key.trial) if node is None else self._trial(kind, node)
-        values = _values(numbers)
-        metrics = _filled(like.metrics, values)
         made: Envelope = object.__new__(Envelope)
         each = (
             Key(
@@ -279,8 +281,8 @@ class EnvelopeMaker:
             trial,
             started_s,
             ended_s,
-            metrics,
-            _filled(like.beside, values[len(metrics) :]) if like.beside else like.beside,
+            _filled(like.metrics, _values(numbers)),
+            like.beside if beside is None else _filled(like.beside, json.loads(beside)),
             like.no_split,
             like.fields,
             like.comparability,
@@ -320,4 +322,4 @@ def _verdicts(text: str) -> dict[str, dict[str, Any]]:
 
 
 def _filled(like: Mapping[str, Metric], values: list[float]) -> dict[str, Metric]:
-    return {name: Metric(value, one.unit, one.better) for (name, one), value in zip(like.items(), values, strict=False)}
+    return {name: Metric(value, one.unit, one.better) for (name, one), value in zip(like.items(), values, strict=True)}

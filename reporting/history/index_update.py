@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from platforms.printable import printable
 from reporting.history.envelope import Revision
 from reporting.history.envelope_json import job_of, job_that_ended
 from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker
@@ -305,7 +306,7 @@ class _Updating:
             return self._made.row(line, row_id)
         except ValueError as error:
             if line.endswith(b"\n") and line.strip():
-                damage = row_id, str(error), line[:LONGEST_START]
+                damage = row_id, printable(str(error)), line[:LONGEST_START]
                 self._index.execute("INSERT INTO damage VALUES (?, ?, ?)", damage)
             return None
 
