@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import marshal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -282,7 +282,7 @@ class EnvelopeMaker:
             started_s,
             ended_s,
             _filled(like.metrics, _values(numbers)),
-            like.beside if beside is None else _filled(like.beside, json.loads(beside)),
+            like.beside if beside is None else _Beside(like.beside, beside),
             like.no_split,
             like.fields,
             like.comparability,
@@ -311,6 +311,34 @@ class EnvelopeMaker:
         found = self._provenance(provenance, nodes)
         run = replace(self._kinds[kind], provenance=found)
         return Facts(run.nodes if node is None else (self._part(node),), found)
+
+
+class _Beside(Mapping[str, Metric]):
+    """What stands beside the metrics of a run, made when somebody looks at it: of most runs nobody does."""
+
+    __slots__ = ("_like", "_made", "_text")
+
+    def __init__(self, like: Mapping[str, Metric], text: str) -> None:
+        self._like = like
+        self._text = text
+        self._made: Mapping[str, Metric] | None = None
+
+    def _all(self) -> Mapping[str, Metric]:
+        if self._made is None:
+            self._made = _filled(self._like, json.loads(self._text))
+        return self._made
+
+    def __getitem__(self, name: str) -> Metric:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._like)
+
+    def __len__(self) -> int:
+        return len(self._like)
+
+    def __repr__(self) -> str:
+        return repr(self._all())
 
 
 def _values(numbers: float | str) -> list[float]:

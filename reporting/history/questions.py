@@ -68,7 +68,7 @@ class Questions:
     def measured(
         self, site: str, is_wanted: Callable[[Envelope], bool], before_s: float = math.inf
     ) -> Iterator[Measured] | None:
-        """What jobs of a site have measured that started before a time, in the order in which they started.
+        """What jobs of a site have measured that started before a time, each test's in the order of their starts.
 
         Args:
             is_wanted: whether the jobs of a kind are asked for, by an envelope of it.
@@ -84,10 +84,16 @@ class Questions:
         of_kind = f"SELECT {', '.join(MEASURED)} FROM line WHERE kind = ? AND last = 1 AND time_s < ?"
         in_order = f"{of_kind} ORDER BY time_s, written_s, id"
         until_s = min(before_s, self._latest_s)
-        kinds_rows = (self._index.execute(in_order, (kind, until_s)) for kind in chosen)
+        tests: dict[str, list[int]] = {}
+        for kind, like in chosen.items():
+            tests.setdefault(like.key.test, []).append(kind)
         files = self._file_order
-        rows = heapq.merge(*kinds_rows, key=lambda row: (row[2], row[3], files[row[1] // LINES], row[1]))
-        return map(make.measured, rows)
+
+        def of_test(kinds: Iterable[int]) -> Iterator[Row]:
+            rows = [self._index.execute(in_order, (kind, until_s)) for kind in kinds]
+            return heapq.merge(*rows, key=lambda row: (row[2], row[3], files[row[1] // LINES], row[1]))
+
+        return map(make.measured, itertools.chain.from_iterable(map(of_test, tests.values())))
 
     def damage(self, tests: Collection[str] | None) -> list[str]:
         """A sentence for each file with lines that cannot be read, and that may be of these tests."""

@@ -64,7 +64,7 @@ def measured(
     """Make something of what jobs have measured, also of millions.
 
     Args:
-        use: is given the jobs of the site, in the order in which they started. It may be asked twice.
+        use: is given the jobs of the site, each test's in the order of their starts. It may be asked twice.
         problems: as those of `read`.
         is_wanted: whether jobs like an envelope are asked for.
         before_s: only jobs that started before this time, in Unix seconds.

@@ -31,7 +31,7 @@ class Totals:
 
 
 def totals_of(jobs: Iterable[Measured]) -> Totals:
-    """The totals of jobs in the order of their starts."""
+    """The totals of jobs, each test's in the order of their starts."""
     totals = Totals()
     hours, make = totals.device_hours, NodeJobMaker()
     devices: dict[int, tuple[Envelope, int | None]] = {}  # by the id of the envelope that jobs are like
@@ -46,7 +46,7 @@ def totals_of(jobs: Iterable[Measured]) -> Totals:
         if node_job is not None:
             totals.node_jobs.setdefault(like.platform, []).append(node_job)
         totals.first_s = min(totals.first_s, job.time_s)
-        totals.last_s[like.platform] = job.time_s
+        totals.last_s[like.platform] = max(totals.last_s.get(like.platform, job.time_s), job.time_s)
     return totals
 
 
