@@ -294,7 +294,7 @@ def _push(job: BenchJob) -> bool:
     if _reporting("push", job, *_branch(job)) == 0:
         return True
     kept = job.out / "not-pushed/history"
-    shutil.copytree(job.history, kept, dirs_exist_ok=True)
+    shutil.copytree(job.history, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
     print(f"What was not pushed is in the artifacts, in {kept.parent.name}: docs/ci.md says how to push it", flush=True)
     return False
 
