@@ -117,6 +117,7 @@ def _written(path: Path, folder: Path, files: Files, problems: list[str], *, ane
             with progress(files) as shown:
                 said = update(index, folder, files, shown)
             index.commit()
+        draft.chmod(0o600 | (folder.stat().st_mode & 0o044))  # who may list the folder reads it, whatever the umask
         with draft.open("rb") as file:
             os.fsync(file.fileno())
         # Once it is renamed, another command may put its own in its place, which lacks what has come since it looked.

@@ -232,6 +232,19 @@ def test_who_may_not_write_the_index_reads_without_it(tmp_path: Path, monkeypatc
     assert [each.name for each in tmp_path.iterdir()] == ["2026-11"]
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755])
+def test_who_may_list_the_history_reads_its_index(tmp_path: Path, mode: int) -> None:
+    """Else two users with a umask of 077 would make it again and again."""
+    a_history(tmp_path, 1)
+    tmp_path.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        reader.read(tmp_path)
+    finally:
+        os.umask(before)
+    assert (tmp_path / INDEX_NAME).stat().st_mode & 0o777 == 0o600 | (mode & 0o044)
+
+
 def test_a_history_without_lines_has_no_index(tmp_path: Path) -> None:
     assert reader.read(tmp_path / "none") == reader.read(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
