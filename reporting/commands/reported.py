@@ -77,11 +77,12 @@ def _of_all(options: argparse.Namespace, site: OpenedSite, problems: list[str]) 
     words = options.selection
     said: list[str] = []
     try:
-        envelopes = until_tonight(selected(site, words, said, visits=False), options, site)
+        chosen = selected(site, words, said, visits=False)
+        envelopes = until_tonight(chosen, options, site)
     except RefusedError:  # these tests may have visits alone
         return _with_visits(options, site, problems)
     problems += said
-    are_ids = {envelope.key.test for envelope in envelopes} == set(words)
+    are_ids = {envelope.key.test for envelope in chosen} == set(words)
 
     def is_wanted(like: Envelope) -> bool:
         test = like.key.test

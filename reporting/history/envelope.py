@@ -136,6 +136,8 @@ class Envelope:
         names = self.provenance.get("nodes") or ()
         if isinstance(names, str):
             names = names.split(",")
+        if not isinstance(names, list | tuple):
+            return ()
         return tuple(name for name in (str(one).strip() for one in names) if name)
 
     @property

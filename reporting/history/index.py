@@ -45,7 +45,8 @@ def ask(folder: Path, problems: list[str], question: Question[Answer]) -> Answer
     files = files_of(folder, problems)
     try:
         return _answer(folder, files, problems, question, anew=False)
-    except (sqlite3.DatabaseError, ValueError):
+    except Exception:  # a damaged file may have any answer
+        _in_memory.pop(folder, None)
         return _answer(folder, files, problems, question, anew=True)
 
 
@@ -73,8 +74,13 @@ def _current(folder: Path, files: Files, problems: list[str], *, anew: bool) -> 
     index = None if anew else _in_memory.get(folder) or _opened(path)
     if index is None and not files:
         return _with_tables(":memory:")
-    if index is not None and is_current(index, folder, files, problems):
-        return index
+    if index is not None:
+        try:
+            if is_current(index, folder, files, problems):
+                return index
+        except BaseException:
+            index.close()
+            raise
     remark = ""
     if folder not in _in_memory:
         if index is not None:
@@ -96,8 +102,12 @@ def _opened(path: Path) -> sqlite3.Connection | None:
 
 def _read_only(path: Path) -> sqlite3.Connection:
     # It never changes, so SQLite need not lock it.
-    index = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
-    index.execute("SELECT id FROM file LIMIT 1")  # only this opens the file
+    index = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", uri=True)
+    try:
+        index.execute("SELECT id FROM file LIMIT 1")  # only this opens the file
+    except sqlite3.Error:
+        index.close()
+        raise
     return index
 
 
@@ -105,11 +115,11 @@ def _written(path: Path, folder: Path, files: Files, problems: list[str], *, ane
     """Write an index with all lines. Raises OSError and sqlite3.OperationalError where that fails."""
     draft = path.with_name(f"{INDEX_NAME}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
+        _remove_abandoned(folder)
         if path.exists() and not anew:
             shutil.copyfile(path, draft)
             index = sqlite3.connect(draft)
         else:
-            _remove_abandoned(folder)
             index = _with_tables(draft)
         with contextlib.closing(index):
             index.execute("PRAGMA synchronous = OFF")  # it is flushed once, as a whole
@@ -130,7 +140,7 @@ def _written(path: Path, folder: Path, files: Files, problems: list[str], *, ane
 
 
 def _with_tables(path: Path | str) -> sqlite3.Connection:
-    index = sqlite3.connect(path)
+    index = sqlite3.connect(path, check_same_thread=False)  # one in memory is asked by all threads
     index.executescript(TABLES)
     return index
 
@@ -139,7 +149,7 @@ def _copied(index: sqlite3.Connection | None) -> sqlite3.Connection:
     """A copy in memory; an empty index of None."""
     if index is None:
         return _with_tables(":memory:")
-    copy = sqlite3.connect(":memory:")
+    copy = sqlite3.connect(":memory:", check_same_thread=False)
     with contextlib.closing(index):
         index.backup(copy)
     return copy

@@ -62,7 +62,7 @@ _OF_A_KIND = (
 _BLANK = {"run_id": "", "written_s": 0.0}  # what no line may lack, and each job has of its own
 _MOST_REMEMBERED = 50_000  # parts; a year of a fleet has hundreds of thousands
 _NOTHING: Mapping[str, Any] = {}
-_NOT_READABLE = (KeyError, TypeError, AttributeError, OverflowError, ValueError)
+_NOT_READABLE = (KeyError, TypeError, AttributeError, OverflowError, ValueError, RecursionError)
 
 Row = tuple[Any, ...]
 
@@ -120,10 +120,9 @@ class RowMaker:
         nodes = provenance.get("nodes")
         if nodes:
             provenance = {**provenance, "nodes": None}
-        verdicts = get("verdicts")
-        if verdicts and not all(type(verdict) is dict for verdict in verdicts.values()):
-            raise TypeError("a verdict is no object")
-        run = get("run") or _NOTHING
+        verdicts, network, run = get("verdicts", _NOTHING), get("network", _NOTHING), get("run")
+        if not all(type(each) is dict for each in (network, *verdicts.values())):
+            raise TypeError("it is no object")
         return (
             row_id,
             _hash(f"{begins}{run_id!r} {job_id!r} {submitted_s!r}".encode(errors="backslashreplace")),
@@ -142,10 +141,10 @@ class RowMaker:
             _json(verdicts) if verdicts else None,
             self._part(provenance),
             self._part(nodes) if nodes else None,
-            _json(mapping(get("network"))) if get("network") else None,
-            self._part(str(run["file"])) if run else None,
-            _integer(run["offset"]) if run else None,
-            _integer(run["length"]) if run else None,
+            _json(network) if network else None,
+            None if run is None else self._part(str(run["file"])),
+            None if run is None else _integer(run["offset"]),
+            None if run is None else _integer(run["length"]),
         )
 
     def _kind(self, content: Mapping[str, Any], numbers: list[float], beside: list[float]) -> tuple[int, Envelope]:
@@ -181,7 +180,7 @@ def _named(metrics: Mapping[str, Any], numbers: list[float]) -> dict[str, dict[s
     named = {}
     for name, metric in metrics.items():
         value = metric["value"]
-        if isinstance(value, bool):
+        if isinstance(value, bool) or metric.get("better", "higher") not in ("higher", "lower"):
             raise TypeError(f"{metric!r} is no metric")
         if value is not None and is_judgeable(value):
             named[name] = {**metric, "value": 0}

@@ -7,6 +7,7 @@ line that is being written: it counts if it can be understood, and is read again
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -20,11 +21,12 @@ from typing import Any, BinaryIO
 from platforms.printable import printable
 from reporting.history.envelope import Revision
 from reporting.history.envelope_json import job_of, job_that_ended
-from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker
+from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker, restored, storable
 
 LONGEST_START = 1000  # of a damaged line that is kept: its test stands there
 CLOCK_STEP_NS = 2_000_000_000  # a file may change twice in this time, and have the same time of change
 MUCH = 1 << 23  # bytes, which not every command is to compare again
+GROWING = 2  # months, the last ones, to which sessions may add
 _BLOCK = 1 << 23  # bytes that are read together
 
 _COLUMNS = ", ".join(f"{name} {of_type}".strip() for name, of_type in COLUMNS.items())
@@ -86,16 +88,23 @@ def files_of(folder: Path, problems: list[str]) -> Files:
         problems: gets a sentence for each part of the history that cannot be read.
     """
     found: dict[str, os.stat_result] = {}
-    for month in _entries(folder, problems):
-        if month.name.startswith(".") or not month.is_dir():
-            continue
+    months = sorted((each for each in _entries(folder, problems) if each.name[:1] != "."), key=lambda each: each.name)
+    for month in filter(os.DirEntry.is_dir, months):
         for entry in _entries(Path(month.path), problems):
             if entry.name.endswith(".jsonl") and not entry.name.endswith(".runs.jsonl"):
                 try:
-                    found[f"{month.name}/{entry.name}"] = entry.stat()
+                    found[f"{month.name}/{entry.name}"] = _state(entry, may_grow=month in months[-GROWING:])
                 except OSError as error:
                     problems.append(_unreadable(Path(entry.path), error))
     return dict(sorted(found.items()))
+
+
+def _state(entry: os.DirEntry[str], *, may_grow: bool) -> os.stat_result:
+    """The state of a file. NFS may tell an old one for a minute, unless the file is opened. Raises OSError."""
+    if may_grow:
+        with contextlib.suppress(PermissionError), Path(entry.path).open("rb") as file:
+            return os.fstat(file.fileno())
+    return entry.stat()
 
 
 def _entries(folder: Path, problems: list[str]) -> list[os.DirEntry[str]]:
@@ -119,7 +128,7 @@ def _stamp(found: os.stat_result) -> str:
 
 def _known(index: sqlite3.Connection) -> dict[str, _Known]:
     files = index.execute("SELECT path, id, size, changed, length, lines, digest FROM file")
-    return {path: _Known(*rest) for path, *rest in files}
+    return {restored(path): _Known(*rest) for path, *rest in files}
 
 
 def _lines_of(file: int, after: int = 0) -> tuple[int, int]:
@@ -153,8 +162,10 @@ def is_current(index: sqlite3.Connection, folder: Path, files: Files, problems: 
             said.append(_unreadable(folder / path, error))
         else:
             compared += before.length if _is_settled(files[path]) else 0
+    if compared >= MUCH:
+        return False
     problems += said
-    return compared < MUCH
+    return True
 
 
 def _changed(known: Mapping[str, _Known], files: Files) -> list[str]:
@@ -228,6 +239,7 @@ class _Updating:
         self._folder = folder
         self._shown = shown
         self._made = RowMaker()
+        self._damaged: dict[bytes, int] = {}  # lines of the present file that say the end of a job
         self._keys: set[int] | None = set()  # of the jobs whose lines have changed; None: all
         if not index.execute("SELECT 1 FROM line LIMIT 1").fetchone():
             self._keys = None
@@ -235,7 +247,7 @@ class _Updating:
             index.execute("DROP INDEX IF EXISTS by_kind")
 
     def new_file(self, path: str) -> _Known:
-        cursor = self._index.execute("INSERT INTO file (path) VALUES (?)", (path,))
+        cursor = self._index.execute("INSERT INTO file (path) VALUES (?)", (storable(path),))
         assert cursor.lastrowid is not None
         return _Known(cursor.lastrowid)
 
@@ -263,6 +275,9 @@ class _Updating:
                 before, digest = _Known(before.id), hashlib.blake2b(digest_size=16)
                 file.seek(0)
             self._forget(before, before.lines)
+            damage = "SELECT line, start FROM damage WHERE line > ? AND line < ?"
+            found_damaged = self._index.execute(damage, _lines_of(before.id))
+            self._damaged = {job: line for line, start in found_damaged if (job := job_that_ended(start)) is not None}
             lines, length = before.lines, before.length
             for block in blocks(file):
                 self._add(list(enumerate(block, before.id * LINES + lines + 1)))
@@ -298,6 +313,8 @@ class _Updating:
                 rows.append(row)
                 if row[2] > Revision.JOB_ENDED and row[4] <= now_s and line.endswith(b"\n"):
                     ended.pop(job_of(line), None)
+                    if job_of(line) in self._damaged:  # read with this line, it would not have been looked at
+                        self._index.execute("DELETE FROM damage WHERE line = ?", (self._damaged[job_of(line)],))
         rows += filter(None, itertools.starmap(self._row, itertools.chain(*ended.values())))
         self._write(rows)
 

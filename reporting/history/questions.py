@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import heapq
 import itertools
 import json
 import math
@@ -43,8 +42,11 @@ class Questions:
         self._folder = folder
         self._index = index
         self._latest_s = time.time() + CLOCKS_DIFFER_S
-        self._paths: dict[int, str] = dict(index.execute("SELECT id, path FROM file ORDER BY path"))
-        self._file_order = {file: number for number, file in enumerate(self._paths)}
+        files = index.execute("SELECT id, path FROM file")
+        self._paths = {file: restored(path) for file, path in files}
+        self._file_order = {
+            file: number for number, file in enumerate(sorted(self._paths, key=self._paths.__getitem__))
+        }
 
     def envelopes(self, tests: Collection[str] | None, *, visits: bool) -> list[Envelope]:
         """The last envelope of each job, in the order in which the jobs started.
@@ -82,16 +84,15 @@ class Questions:
         chosen = {kind: like for kind, like in self._named(kinds).items() if is_wanted(like)}
         make = EnvelopeMaker(chosen, self._part)
         of_kind = f"SELECT {', '.join(MEASURED)} FROM line WHERE kind = ? AND last = 1 AND time_s < ?"
-        in_order = f"{of_kind} ORDER BY time_s, written_s, id"
         until_s = min(before_s, self._latest_s)
         tests: dict[str, list[int]] = {}
         for kind, like in chosen.items():
             tests.setdefault(like.key.test, []).append(kind)
         files = self._file_order
 
-        def of_test(kinds: Iterable[int]) -> Iterator[Row]:
-            rows = [self._index.execute(in_order, (kind, until_s)) for kind in kinds]
-            return heapq.merge(*rows, key=lambda row: (row[2], row[3], files[row[1] // LINES], row[1]))
+        def of_test(kinds: Iterable[int]) -> list[Row]:
+            rows = itertools.chain(*(self._index.execute(of_kind, (kind, until_s)) for kind in kinds))
+            return sorted(rows, key=lambda row: (row[2], row[3], files[row[1] // LINES], row[1]))
 
         return map(make.measured, itertools.chain.from_iterable(map(of_test, tests.values())))
 
@@ -118,15 +119,18 @@ class Questions:
 
     def sites(self) -> set[str]:
         """The sites that have runs."""
-        return {like.key.site for like in self._kinds(None).values()}
+        return {like.key.site for like in self._present()}
 
     def platforms(self, site: str) -> set[str]:
         """The platforms of which a site has runs."""
-        return {like.platform for like in self._kinds(None).values() if like.key.site == site}
+        return {like.platform for like in self._present() if like.key.site == site}
 
     def tests(self, site: str) -> set[str]:
         """The tests of which a site has runs."""
-        return {like.key.test for like in self._kinds(None).values() if like.key.site == site}
+        present = self._present()
+        if any(VALUES in like.fields for like in present):
+            present = self.envelopes(None, visits=True)
+        return {like.key.test for like in present if like.key.site == site}
 
     def tests_since(self, site: str, month: str) -> int:
         """How many tests of a site have their last run in a month's folder or a later one's, as `2026-11`."""
@@ -147,6 +151,12 @@ class Questions:
             for kind, test, content in self._index.execute(kinds)
             if tests is None or _is_of(restored(test), tests)
         }
+
+    def _present(self) -> list[Envelope]:
+        """The kinds of jobs that are no later than now."""
+        instead = {row[5] for row in self._instead}
+        kinds = self._kinds(None).items()
+        return [like for kind, like in kinds if kind in instead or next(self._of_kind(kind), None)]
 
     def _named(self, kinds: Mapping[int, Envelope]) -> dict[int, Envelope]:
         """Kinds of jobs with the series to which they belong: the first job of each kind tells that."""
@@ -189,11 +199,14 @@ class Questions:
         found: dict[int, Row] = {}
         for row in self._future:
             of_job = f"SELECT {_COLUMNS}, last FROM line WHERE key = ? AND time_s <= ?"
-            final = f"{of_job} ORDER BY last DESC, revision DESC, written_s DESC"
-            *other, is_last = self._index.execute(final, (row[1], self._latest_s)).fetchone() or [1]
-            if not is_last:
-                found[row[1]] = tuple(other)
+            others = self._index.execute(of_job, (row[1], self._latest_s)).fetchall()
+            if others and not any(is_last for *_, is_last in others):
+                found[row[1]] = max(others, key=self._rank)[:-1]
         return list(found.values())
+
+    def _rank(self, row: Row) -> tuple[int, float, int, int]:
+        """Of the lines of a job, whose columns are COLUMNS, the one with the highest rank is the last."""
+        return row[2], row[3], self._file_order[row[0] // LINES], row[0]
 
     def _part(self, part: int) -> str:
         found = self._index.execute("SELECT content FROM part WHERE id = ?", (part,)).fetchone()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from platforms.job import Metric, Role, Trial
+from reporting.__main__ import main
 from reporting.history import index, index_update, reader
 from reporting.history.envelope import Envelope, Key, Revision
 from reporting.history.envelope_json import from_line, to_line
@@ -245,6 +246,45 @@ def test_who_may_list_the_history_reads_its_index(tmp_path: Path, mode: int) -> 
     assert (tmp_path / INDEX_NAME).stat().st_mode & 0o777 == 0o600 | (mode & 0o044)
 
 
+@pytest.mark.parametrize("name", [b"2026-11/\xff.jsonl", b"2026-11/\xc3\xa9?#%.jsonl"])
+def test_names_of_any_bytes_are_read(tmp_path: Path, name: bytes) -> None:
+    folder = tmp_path / os.fsdecode(b"h\xff?")
+    a_history(folder, 1).rename(folder / os.fsdecode(name))
+    assert len(reader.read(folder)) == len(reader.read(folder)) == 1
+    assert (folder / INDEX_NAME).exists()
+
+
+def test_a_line_that_is_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
+    path = a_history(tmp_path, 1)
+    with path.open("ab") as file:
+        file.write(to_line(envelope(job_id="2")).replace(b'"mig":false', b'"mig":' + b"[" * 985 + b"]" * 985))
+    problems: list[str] = []
+    assert len(reader.read(tmp_path, problems=problems)) + len(problems) == 2
+
+
+def test_a_damaged_end_of_a_job_is_no_problem_once_its_test_has_ended(tmp_path: Path) -> None:
+    """It would not be looked at, if both lines were read together."""
+    path = a_history(tmp_path, 0)
+    path.write_bytes(to_line(envelope(revision=Revision.JOB_ENDED)).replace(b'"outcome":"passed"', b'"outcome":"odd"'))
+    problems: list[str] = []
+    assert reader.read(tmp_path, problems=problems) == []
+    assert len(problems) == 1
+    with path.open("ab") as file:
+        file.write(to_line(envelope()))
+    problems.clear()
+    assert reader.read(tmp_path, problems=problems) == [envelope()]
+    assert problems == []
+
+
+def test_what_is_looked_up_is_what_is_read(tmp_path: Path) -> None:
+    """Jobs of the future do not count."""
+    path = a_history(tmp_path, 1)
+    later = envelope(TEST.replace("tuned", "later"), started_s=time.time() + 3 * DAY_S, platform="later")
+    path.write_bytes(path.read_bytes() + to_line(later))
+    assert (reader.tests(tmp_path, "site"), reader.platforms(tmp_path, "site")) == ({TEST}, {"a100"})
+    assert reader.sites(tmp_path, []) == {"site"}
+
+
 def test_a_history_without_lines_has_no_index(tmp_path: Path) -> None:
     assert reader.read(tmp_path / "none") == reader.read(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
@@ -270,3 +310,11 @@ def test_a_command_that_is_killed_leaves_the_index_as_it_was(tmp_path: Path) -> 
     (tmp_path / INDEX_NAME).unlink(missing_ok=True)
     reader.read(tmp_path)
     assert sorted(each.name for each in tmp_path.iterdir()) == [INDEX_NAME, "2026-11"]
+
+
+def test_a_report_of_two_tests_by_their_ids_on_a_night_when_one_had_no_run_yet(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("name: site\n")
+    other = TEST.replace("tuned", "gbs32")
+    path = a_history(tmp_path / "history", 1)
+    path.write_bytes(path.read_bytes() + to_line(envelope(other, job_id="later", started_s=BEGAN_S + 2 * DAY_S)))
+    assert main(["trend", TEST, other, f"--site={tmp_path}", "--tonight=2026-11-22"]) == 0
