@@ -22,7 +22,7 @@ from reporting.fleet import in_common
 from reporting.fleet.node_runs import NodeJob, NodeRun, node_jobs_of, node_runs
 from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, records_of
 from reporting.fleet.sentences import JobAnswer, answer, is_of_job, job_answer, minute
-from reporting.history.measured import Measured
+from reporting.history.measured import JobNumbers
 from reporting.phrases import listed, percent, plain, size
 from reporting.tables.grouped import Table
 from reporting.tables.text import text
@@ -113,11 +113,11 @@ class _Jobs:
     asked_started_s: float | None = None
     on_one_node: list[NodeJob] = field(default_factory=list)
 
-    def take(self, jobs: Iterable[Measured]) -> _Jobs:
+    def take(self, jobs: Iterable[JobNumbers]) -> _Jobs:
         self.on_one_node = node_jobs_of(map(self._seen, jobs))
         return self
 
-    def _seen(self, job: Measured) -> Measured:
+    def _seen(self, job: JobNumbers) -> JobNumbers:
         self.number += 1
         if self.asked_id is not None and is_of_job(job.job_id, self.asked_id):
             self.asked_started_s = max(job.time_s, self.asked_started_s or job.time_s)

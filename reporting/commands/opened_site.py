@@ -15,7 +15,7 @@ from platforms.config.schema import Site
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.index import Answer
-from reporting.history.measured import Measured
+from reporting.history.measured import JobNumbers
 from reporting.history.place import history_folder
 from reporting.references import store
 from reporting.references.answers import References
@@ -50,7 +50,7 @@ class OpenedSite:
 
     def measured(
         self,
-        use: Callable[[Iterable[Measured]], Answer],
+        use: Callable[[Iterable[JobNumbers]], Answer],
         problems: list[str],
         *,
         is_wanted: Callable[[Envelope], bool] = lambda _: True,

@@ -20,7 +20,7 @@ from reporting.compare.placement import LEVELS, places_in
 from reporting.gate.estimates import noise_of
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope, Metric
-from reporting.history.measured import Facts, Measured, measured_by
+from reporting.history.measured import Facts, JobNumbers, measured_by
 from reporting.history.nights import nights_of
 
 ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHECK})
@@ -122,7 +122,7 @@ class NodeRun(NamedTuple):
         return self.change is not None and self.limit is not None and self.change < -self.limit
 
 
-class Level(NamedTuple):
+class LevelOfOthers(NamedTuple):
     """What the runs of a series are compared with; many share one. `NodeRun` explains the attributes."""
 
     beside: str
@@ -130,7 +130,7 @@ class Level(NamedTuple):
     metric: Quantity | None
 
 
-NO_LEVEL = Level("", None, None)
+NO_LEVEL = LevelOfOthers("", None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class NodeRuns(Sequence[NodeRun]):
     jobs: Sequence[NodeJob]
     nights: Sequence[datetime.date]
     changes: list[float | None]
-    levels: list[Level]
+    levels: list[LevelOfOthers]
     places: Sequence[int]
 
     def __len__(self) -> int:
@@ -202,7 +202,7 @@ def node_jobs(envelopes: Iterable[Envelope]) -> list[NodeJob]:
     return node_jobs_of(map(measured_by, envelopes))
 
 
-def node_jobs_of(jobs: Iterable[Measured]) -> list[NodeJob]:
+def node_jobs_of(jobs: Iterable[JobNumbers]) -> list[NodeJob]:
     """The jobs on single nodes."""
     return [job for job in map(NodeJobMaker().of, jobs) if job is not None]
 
@@ -215,7 +215,7 @@ class NodeJobMaker:
         self._kinds: dict[int, tuple[Envelope, _OfKind | None]] = {}  # by the id of the envelope that jobs are like
         self._places: dict[Facts, str] = {}
 
-    def of(self, job: Measured) -> NodeJob | None:
+    def of(self, job: JobNumbers) -> NodeJob | None:
         """None for a job on several nodes, without numbers, or of an A/B comparison."""
         known = self._kinds.get(id(job.like))
         if known is None:
@@ -250,7 +250,7 @@ def node_runs(jobs: Iterable[NodeJob], night_ends: datetime.time) -> NodeRuns:
     nights = nights_of([job.started_s for job in ordered], night_ends)
     all_changes: list[float | None] = [None] * len(ordered)
     all_levels = [NO_LEVEL] * len(ordered)
-    several: dict[int, list[tuple[float, Level]]] = {}  # of a run that can be compared by several metrics
+    several: dict[int, list[tuple[float, LevelOfOthers]]] = {}  # of a run that can be compared by several metrics
     for metric, places in _places_of_series(ordered):
         series = _Series(metric, [ordered[place] for place in places], [nights[place] for place in places])
         for place, change, level in zip(places, *series.compared(), strict=True):
@@ -290,7 +290,7 @@ class _Series:
         self.nodes = [job.node for job in jobs]
         self.values = [job.values[job.metrics.index(metric)] for job in jobs]
 
-    def compared(self) -> tuple[list[float | None], list[Level]]:
+    def compared(self) -> tuple[list[float | None], list[LevelOfOthers]]:
         """The change of each run from the level of the other nodes, and what that is."""
         levels, besides = self._levels()
         sign = sign_of(self.metric.better)
@@ -300,7 +300,7 @@ class _Series:
         ]
         known = [change for change in changes if change is not None]
         scale = noise_of(known[-RECENT_CHANGES:]).scale if len(known) >= FEWEST_CHANGES else None
-        shared = {beside: Level(beside, scale, self.metric) for beside in set(besides)}
+        shared = {beside: LevelOfOthers(beside, scale, self.metric) for beside in set(besides)}
         return changes, [shared[beside] for beside in besides]
 
     def _levels(self) -> tuple[list[float], list[str]]:

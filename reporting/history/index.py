@@ -46,7 +46,8 @@ def ask(folder: Path, problems: list[str], question: Question[Answer]) -> Answer
     try:
         return _answer(folder, files, problems, question, anew=False)
     except Exception:  # a damaged file may have any answer
-        _in_memory.pop(folder, None)
+        if folder in _in_memory:
+            _in_memory.pop(folder).close()
         return _answer(folder, files, problems, question, anew=True)
 
 

@@ -20,13 +20,13 @@ from typing import Any
 from platforms.job import Metric, Trial, is_judgeable
 from reporting.history.envelope import Envelope, Key, RunReference
 from reporting.history.envelope_json import TRIAL_KEYS, content_of, from_content, mapping, seconds
-from reporting.history.measured import Facts, Measured
+from reporting.history.measured import Facts, JobNumbers
 
 MEASURED = (
     *("kind", "id", "time_s", "written_s", "started_s", "ended_s", "run_id", "job_id", "node", "numbers", "verdicts"),
     *("provenance", "nodes", "network"),
 )
-"""The columns that `Measured` needs."""
+"""The columns that `JobNumbers` needs."""
 LINES = 1 << 32  # a file has fewer
 COLUMNS = {
     "id": "INTEGER PRIMARY KEY",  # the file's id times LINES, plus the number of the line
@@ -233,12 +233,12 @@ class EnvelopeMaker:
         self._provenance = cache(self._with_nodes)
         self._facts = cache(self._of_nodes)
 
-    def measured(self, row: Row) -> Measured:
+    def measured(self, row: Row) -> JobNumbers:
         """What the job of a row has measured. Its columns are MEASURED."""
         kind, _id, time_s, _written_s, started_s, ended_s, run_id, job_id, node, numbers, *others = row
         verdicts, provenance, nodes, network = others
         like = self._kinds[kind]
-        return Measured(
+        return JobNumbers(
             like,
             time_s,
             started_s,

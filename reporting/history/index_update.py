@@ -88,8 +88,9 @@ def files_of(folder: Path, problems: list[str]) -> Files:
         problems: gets a sentence for each part of the history that cannot be read.
     """
     found: dict[str, os.stat_result] = {}
-    months = sorted((each for each in _entries(folder, problems) if each.name[:1] != "."), key=lambda each: each.name)
-    for month in filter(os.DirEntry.is_dir, months):
+    months = [each for each in _entries(folder, problems) if not each.name.startswith(".") and each.is_dir()]
+    months.sort(key=lambda each: each.name)
+    for month in months:
         for entry in _entries(Path(month.path), problems):
             if entry.name.endswith(".jsonl") and not entry.name.endswith(".runs.jsonl"):
                 try:
@@ -239,7 +240,7 @@ class _Updating:
         self._folder = folder
         self._shown = shown
         self._made = RowMaker()
-        self._damaged: dict[bytes, int] = {}  # lines of the present file that say the end of a job
+        self._damaged: dict[bytes, int] = {}  # damaged lines of the present file that say the end of a job, by the job
         self._keys: set[int] | None = set()  # of the jobs whose lines have changed; None: all
         if not index.execute("SELECT 1 FROM line LIMIT 1").fetchone():
             self._keys = None

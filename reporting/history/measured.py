@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from reporting.history.envelope import Envelope
 
 
-class Measured(NamedTuple):
+class JobNumbers(NamedTuple):
     """What a job has measured.
 
     Attributes:
@@ -39,10 +39,10 @@ class Facts:
     provenance: Mapping[str, Any]
 
 
-def measured_by(run: Envelope) -> Measured:
+def measured_by(run: Envelope) -> JobNumbers:
     """What the job of an envelope has measured."""
     nodes = run.nodes if run.trial.node is None else (run.trial.node,)
     values = tuple([metric.value for metric in run.metrics.values()])
     facts = Facts(nodes, run.provenance)
     times = run.time_s, run.started_s, run.ended_s
-    return Measured(run, *times, run.key.run_id, run.key.job_id, values, run.verdicts, facts, run.network)
+    return JobNumbers(run, *times, run.key.run_id, run.key.job_id, values, run.verdicts, facts, run.network)

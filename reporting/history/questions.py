@@ -20,7 +20,7 @@ from reporting.history.comparability import VALUES
 from reporting.history.envelope import Envelope
 from reporting.history.envelope_json import from_content, ids_in_lines, may_be_of
 from reporting.history.index_rows import COLUMNS, LINES, MEASURED, EnvelopeMaker, Row, restored, storable
-from reporting.history.measured import Measured
+from reporting.history.measured import JobNumbers
 from reporting.history.run_facts import THROUGHPUT
 
 WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
@@ -69,7 +69,7 @@ class Questions:
 
     def measured(
         self, site: str, is_wanted: Callable[[Envelope], bool], before_s: float = math.inf
-    ) -> Iterator[Measured] | None:
+    ) -> Iterator[JobNumbers] | None:
         """What jobs of a site have measured that started before a time, each test's in the order of their starts.
 
         Args:

@@ -17,7 +17,7 @@ from platforms.job import RefusedError
 from reporting.history.envelope import ALL_WINDOWS, Envelope
 from reporting.history.index import Answer, ask
 from reporting.history.index_update import files_of
-from reporting.history.measured import Measured, measured_by
+from reporting.history.measured import JobNumbers, measured_by
 from reporting.history.questions import CLOCKS_DIFFER_S, Questions, may_lack_windows
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
@@ -55,7 +55,7 @@ def read(
 def measured(
     folder: Path,
     site: str,
-    use: Callable[[Iterable[Measured]], Answer],
+    use: Callable[[Iterable[JobNumbers]], Answer],
     problems: list[str],
     *,
     is_wanted: Callable[[Envelope], bool] = lambda _: True,

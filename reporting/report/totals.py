@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from reporting.fleet.node_runs import NodeJob, NodeJobMaker
 from reporting.history.envelope import Envelope
-from reporting.history.measured import Measured, measured_by
+from reporting.history.measured import JobNumbers, measured_by
 from reporting.report.one_test import device_hours_of, devices_of
 
 
@@ -30,7 +30,7 @@ class Totals:
     last_s: dict[str, float] = field(default_factory=dict)
 
 
-def totals_of(jobs: Iterable[Measured]) -> Totals:
+def totals_of(jobs: Iterable[JobNumbers]) -> Totals:
     """The totals of jobs, each test's in the order of their starts."""
     totals = Totals()
     hours, make = totals.device_hours, NodeJobMaker()

@@ -10,7 +10,7 @@ import pytest
 
 from platforms.job import ONLY, Outcome, Role, Trial
 from reporting.fleet import visits
-from reporting.fleet.node_runs import Level, NodeJob, NodeRuns, node_jobs, node_runs
+from reporting.fleet.node_runs import LevelOfOthers, NodeJob, NodeRuns, node_jobs, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, natural, records_of
 from reporting.fleet.sentences import GoNoGo, NodeVisit, go_no_go
 from reporting.history.envelope import Envelope
@@ -199,7 +199,7 @@ def record(name: str, *changes: float, day: float = 1.0, scale: float = 0.01, **
     job = NodeJob(0.0, "run", "1", name, "test", "resnet50", "", (), (), {}, "", {})._replace(**of_job)
     jobs = [job._replace(started_s=first_s + place) for place in range(len(changes))]
     count = len(jobs)
-    runs = NodeRuns(jobs, [night(0)] * count, list(changes), [Level("", scale, None)] * count, range(count))
+    runs = NodeRuns(jobs, [night(0)] * count, list(changes), [LevelOfOthers("", scale, None)] * count, range(count))
     return NodeRecord(name, runs)
 
 

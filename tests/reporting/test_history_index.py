@@ -22,7 +22,7 @@ from reporting.history import index, index_update, reader
 from reporting.history.envelope import Envelope, Key, Revision
 from reporting.history.envelope_json import from_line, to_line
 from reporting.history.index import INDEX_NAME
-from reporting.history.measured import Measured, measured_by
+from reporting.history.measured import JobNumbers, measured_by
 from tests.reporting.history_lines import BEGAN_S, TEST, envelope
 
 DAY_S = 86400.0
@@ -99,7 +99,7 @@ def changed_somehow(folder: Path, rng: random.Random) -> None:
         path.write_bytes(changed)
 
 
-def seen(job: Measured) -> str:
+def seen(job: JobNumbers) -> str:
     """What a job has measured, and what it is like."""
     like = job.like
     return repr(
