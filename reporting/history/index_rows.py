@@ -119,7 +119,7 @@ class RowMaker:
         provenance = content.get("provenance", _NOTHING)
         nodes = provenance.get("nodes")
         if nodes:
-            provenance = {**provenance, "nodes": None}
+            provenance["nodes"] = None
         verdicts, network, run = get("verdicts", _NOTHING), get("network", _NOTHING), get("run")
         if not all(type(each) is dict for each in (network, *verdicts.values())):
             raise TypeError("it is no object")
@@ -150,11 +150,12 @@ class RowMaker:
     def _kind(self, content: Mapping[str, Any], numbers: list[float], beside: list[float]) -> tuple[int, Envelope]:
         """The kind of a job, and an envelope like it. The lists get the values of its metrics."""
         lists = ("metrics", numbers), ("beside", beside)
-        names = {name: _named(content[name], values) for name, values in lists if name in content}
-        common = {name: content[name] for name in _OF_A_KIND if name in content}
-        known = marshal.dumps((common, names), 2)
+        names = {name: _without_values(content[name], values) for name, values in lists if name in content}
+        get = content.get
+        known = marshal.dumps(([get(name, ...) for name in _OF_A_KIND], names), 2)
         found = self._kinds.get(known)
         if found is None:
+            common = {name: content[name] for name in _OF_A_KIND if name in content}
             text = json.dumps({**_BLANK, **common, **names})
             like = from_content(json.loads(text))
             found = self._kinds[known] = _hash(text.encode()), like
@@ -175,17 +176,21 @@ def _new(parts: list[tuple[int, str]], text: str) -> int:
     return part
 
 
-def _named(metrics: Mapping[str, Any], numbers: list[float]) -> dict[str, dict[str, Any]]:
-    """Metrics without their values, which `numbers` gets. A value that cannot be compared is left out."""
-    named = {}
+def _without_values(metrics: dict[str, Any], numbers: list[float]) -> dict[str, Any]:
+    """Take the values out of metrics, and add them to `numbers`. A metric that cannot be compared leaves as a whole."""
+    not_comparable = []
     for name, metric in metrics.items():
         value = metric["value"]
         if isinstance(value, bool) or metric.get("better", "higher") not in ("higher", "lower"):
             raise TypeError(f"{metric!r} is no metric")
         if value is not None and is_judgeable(value):
-            named[name] = {**metric, "value": 0}
+            metric["value"] = 0
             numbers.append(value)
-    return named
+        else:
+            not_comparable.append(name)
+    for name in not_comparable:
+        del metrics[name]
+    return metrics
 
 
 def _hash(content: bytes) -> int:

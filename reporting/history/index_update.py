@@ -22,6 +22,7 @@ from platforms.printable import printable
 from reporting.history.envelope import Revision
 from reporting.history.envelope_json import job_of, job_that_ended
 from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker, restored, storable
+from reporting.history.index_shares import Share, shares_of
 
 LONGEST_START = 1000  # of a damaged line that is kept: its test stands there
 CLOCK_STEP_NS = 2_000_000_000  # a file may change twice in this time, and have the same time of change
@@ -218,36 +219,99 @@ def update(index: sqlite3.Connection, folder: Path, files: Files, shown: Shown) 
     Returns:
         A sentence for each file that cannot be read.
     """
-    problems = []
     known = _known(index)
-    updating = _Updating(index, folder, shown)
+    updating = _Updating(index, folder, known, shown)
     for path in known.keys() - files.keys():
         updating.drop(known[path])
-    for path in _changed(known, files):
-        before = known.get(path) or updating.new_file(path)
-        try:
-            updating.read(path, before)
-        except OSError as error:
-            updating.drop(before)
-            problems.append(_unreadable(folder / path, error))
+    changed = _changed(known, files)
+    file = Path(index.execute("PRAGMA database_list").fetchone()[2])
+    if updating.is_first and file.name:
+        problems = _read_in_shares(updating, file, {path: files[path].st_size for path in changed})
+    else:
+        problems = updating.read_all(changed)
     updating.settle()
     return problems
 
 
+def _read_in_shares(updating: _Updating, file: Path, sizes: Mapping[str, int]) -> list[str]:
+    """Read files into an index without rows. Returns a sentence for each one that cannot be read."""
+
+    def read(index: sqlite3.Connection, paths: list[str]) -> bool:
+        index.execute("PRAGMA synchronous = OFF")
+        index.execute("PRAGMA journal_mode = OFF")
+        index.executescript(TABLES)
+        return not _Updating(index, updating.folder, {}, shown=lambda _: None).read_all(paths)
+
+    mine, *rest = shares_of(sizes)
+    others = [Share(paths, file.with_name(f"{file.name}.{number}"), read) for number, paths in enumerate(rest)]
+    try:
+        problems = updating.read_all(mine, of_all=len(rest) + 1)
+        for share in others:
+            if share.is_complete():
+                updating.merge(share.path)
+            else:
+                problems += updating.read_all(share.files)
+    finally:
+        for share in others:
+            share.path.unlink(missing_ok=True)
+    return problems
+
+
 class _Updating:
-    def __init__(self, index: sqlite3.Connection, folder: Path, shown: Shown) -> None:
+    """Brings an index to what files say.
+
+    Attributes:
+        folder: of the history.
+        is_first: the index has no rows yet.
+    """
+
+    def __init__(self, index: sqlite3.Connection, folder: Path, known: Mapping[str, _Known], shown: Shown) -> None:
+        self.folder = folder
+        self.is_first = not index.execute("SELECT 1 FROM line LIMIT 1").fetchone()
         self._index = index
-        self._folder = folder
+        self._known = known
         self._shown = shown
         self._made = RowMaker()
         self._damaged: dict[bytes, int] = {}  # damaged lines of the present file that say the end of a job, by the job
-        self._keys: set[int] | None = set()  # of the jobs whose lines have changed; None: all
-        if not index.execute("SELECT 1 FROM line LIMIT 1").fetchone():
-            self._keys = None
+        self._keys: set[int] | None = None if self.is_first else set()  # of jobs whose lines have changed; None: all
+        if self.is_first:
             index.execute("DROP INDEX IF EXISTS by_key")
             index.execute("DROP INDEX IF EXISTS by_kind")
 
-    def new_file(self, path: str) -> _Known:
+    def read_all(self, paths: Sequence[str], of_all: int = 1) -> list[str]:
+        """Read what is new in files. Returns a sentence for each one that cannot be read.
+
+        Args:
+            of_all: so many processes read as much at the same time.
+        """
+        problems = []
+        for path in paths:
+            before = self._known.get(path) or self._new_file(path)
+            try:
+                self._shown(of_all * self._read(path, before))
+            except OSError as error:
+                self.drop(before)
+                problems.append(_unreadable(self.folder / path, error))
+        return problems
+
+    def merge(self, path: Path) -> None:
+        """Add the rows of another index, which has other files."""
+        self._index.commit()  # within a transaction no database can be attached
+        self._index.execute("ATTACH ? AS other", (str(path),))
+        (files,) = self._index.execute("SELECT coalesce(max(id), 0) FROM main.file").fetchone()
+        for table, first, rest, shift in (
+            ("file", "id", "path, size, changed, length, lines, digest, latest_s", files),
+            ("damage", "line", "why, start", files * LINES),
+            ("line", "id", f"{', '.join(list(COLUMNS)[1:])}, last", files * LINES),
+        ):
+            copy = f"INSERT INTO main.{table} SELECT {first} + ?, {rest} FROM other.{table}"
+            self._index.execute(copy, (shift,))
+        for table in ("kind", "part"):
+            self._index.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM other.{table}")
+        self._index.commit()
+        self._index.execute("DETACH other")
+
+    def _new_file(self, path: str) -> _Known:
         cursor = self._index.execute("INSERT INTO file (path) VALUES (?)", (storable(path),))
         assert cursor.lastrowid is not None
         return _Known(cursor.lastrowid)
@@ -267,10 +331,10 @@ class _Updating:
         self._index.execute("DELETE FROM line WHERE id > ? AND id < ?", after)
         self._index.execute("DELETE FROM damage WHERE line > ? AND line < ?", after)
 
-    def read(self, path: str, before: _Known) -> None:
-        """Read the new lines of a file. Raises OSError."""
+    def _read(self, path: str, before: _Known) -> int:
+        """Read the new lines of a file. Returns their bytes. Raises OSError."""
         digest = hashlib.blake2b(digest_size=16)
-        with (self._folder / path).open("rb") as file:
+        with (self.folder / path).open("rb") as file:
             found = os.fstat(file.fileno())
             if not _begins_as(file, before, digest):
                 before, digest = _Known(before.id), hashlib.blake2b(digest_size=16)
@@ -293,7 +357,7 @@ class _Updating:
             "latest_s = (SELECT max(time_s) FROM line WHERE id > ? AND id < ?) WHERE id = ?",
             (*values, before.id),
         )
-        self._shown(length - before.length)
+        return length - before.length
 
     def _add(self, lines: Sequence[tuple[int, bytes]]) -> None:
         """Add some lines of a file, with the ids of their rows.

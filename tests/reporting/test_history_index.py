@@ -22,6 +22,7 @@ from reporting.history import index, index_update, reader
 from reporting.history.envelope import Envelope, Key, Revision
 from reporting.history.envelope_json import from_line, to_line
 from reporting.history.index import INDEX_NAME
+from reporting.history.index_shares import Share
 from reporting.history.measured import JobNumbers, measured_by
 from tests.reporting.history_lines import BEGAN_S, TEST, envelope
 
@@ -112,9 +113,17 @@ def repr_of(runs: list[Envelope]) -> list[str]:
     return [repr(run) for run in runs]
 
 
+is_complete = Share.is_complete
+
+
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_to_the_files_the_index_says_what_they_say(tmp_path: Path, seed: int) -> None:
+def test_whatever_happens_to_the_files_the_index_says_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Also where several processes read them first, one of which fails."""
     rng = random.Random(seed)
+    monkeypatch.setattr(index_update, "shares_of", lambda sizes: [[*sizes][number::3] for number in range(3)])
+    monkeypatch.setattr(Share, "is_complete", lambda share: is_complete(share) and rng.random() < 0.7)
     for _ in range(25):
         changed_somehow(tmp_path, rng)
         problems: list[str] = []
@@ -290,11 +299,13 @@ def test_a_history_without_lines_has_no_index(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_command_that_is_killed_leaves_the_index_as_it_was(tmp_path: Path) -> None:
+def test_a_command_that_is_killed_leaves_the_index_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any time of reading, the first one or a later one."""
     rng = random.Random(1)
+    monkeypatch.setattr(index_update, "shares_of", lambda sizes: [[*sizes][::2], [*sizes][1::2]])
     path = a_history(tmp_path, 2000)
-    for _ in range(8):
+    path.with_name("b.jsonl").write_bytes(b"".join(to_line(envelope(job_id=f"b{job}")) for job in range(2000)))
+    for _ in range(20):
         with path.open("ab") as file:
             file.write(to_line(envelope(job_id=str(rng.random()))))
         reading = multiprocessing.get_context("fork").Process(target=reader.read, args=(tmp_path,))
