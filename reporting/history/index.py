@@ -126,7 +126,7 @@ def _written(path: Path, folder: Path, files: Files, problems: list[str], *, ane
             index.execute("PRAGMA synchronous = OFF")  # it is flushed once, as a whole
             index.execute("PRAGMA journal_mode = OFF")
             with progress(files) as shown:
-                said = update(index, folder, files, shown)
+                said = update(index, folder, files, shown, file=draft)
             index.commit()
         draft.chmod(0o600 | (folder.stat().st_mode & 0o044))  # who may list the folder reads it, whatever the umask
         with draft.open("rb") as file:

@@ -210,11 +210,12 @@ def blocks(file: BinaryIO) -> Iterator[list[bytes]]:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def update(index: sqlite3.Connection, folder: Path, files: Files, shown: Shown) -> list[str]:
+def update(index: sqlite3.Connection, folder: Path, files: Files, shown: Shown, file: Path | None = None) -> list[str]:
     """Bring an index to what the files have now.
 
     Args:
         shown: is told now and then how many bytes were read.
+        file: of the index, beside which other processes may write; None if it is in memory.
 
     Returns:
         A sentence for each file that cannot be read.
@@ -224,8 +225,7 @@ def update(index: sqlite3.Connection, folder: Path, files: Files, shown: Shown) 
     for path in known.keys() - files.keys():
         updating.drop(known[path])
     changed = _changed(known, files)
-    file = Path(index.execute("PRAGMA database_list").fetchone()[2])
-    if updating.is_first and file.name:
+    if updating.is_first and file is not None:
         problems = _read_in_shares(updating, file, {path: files[path].st_size for path in changed})
     else:
         problems = updating.read_all(changed)
@@ -297,7 +297,7 @@ class _Updating:
     def merge(self, path: Path) -> None:
         """Add the rows of another index, which has other files."""
         self._index.commit()  # within a transaction no database can be attached
-        self._index.execute("ATTACH ? AS other", (str(path),))
+        self._index.execute("ATTACH ? AS other", (os.fsencode(path),))
         (files,) = self._index.execute("SELECT coalesce(max(id), 0) FROM main.file").fetchone()
         for table, first, rest, shift in (
             ("file", "id", "path, size, changed, length, lines, digest, latest_s", files),
