@@ -252,7 +252,7 @@ class EnvelopeMaker:
             self._part(run_id),
             restored(job_id) if type(job_id) is bytes else job_id,
             tuple(_values(numbers)),
-            _NOTHING if verdicts is None else _parsed(verdicts, 0)[0],
+            _NOTHING if verdicts is None else _verdicts(verdicts),
             self._facts(kind, node, provenance, nodes),
             _NOTHING if network is None else _parsed(network, 0)[0],
         )
@@ -294,7 +294,7 @@ class EnvelopeMaker:
             like.doubts,
             like.explanations,
             like.statistic,
-            _NOTHING if verdicts is None else _parsed(verdicts, 0)[0],
+            _NOTHING if verdicts is None else _verdicts(verdicts),
             self._provenance(provenance, nodes),
             _NOTHING if network is None else _parsed(network, 0)[0],
             like.source,
@@ -348,6 +348,11 @@ class _Beside(Mapping[str, Metric]):
 
 def _values(numbers: float | str) -> list[float]:
     return [numbers] if isinstance(numbers, float) else list(json.loads(numbers))
+
+
+def _verdicts(text: str) -> dict[str, dict[str, Any]]:
+    """Verdicts whose words are in memory once."""
+    return {metric: mapping(verdict) for metric, verdict in _parsed(text, 0)[0].items()}
 
 
 def _filled(like: Mapping[str, Metric], values: list[float]) -> dict[str, Metric]:
