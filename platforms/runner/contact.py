@@ -38,6 +38,7 @@ class Contact:
         self._polled_at = -math.inf  # when the last poll began
         self._leave_alone_until = -math.inf  # after a slow poll
         self._check_news_at = math.inf  # when to check next whether an early poll is worth it
+        self._told = False  # of an end, since the last poll began
 
     @cached_property
     def scheduler(self) -> Scheduler:
@@ -56,7 +57,16 @@ class Contact:
         """When there is something to do next for submitted jobs."""
         if self.away is not None:
             return self.poll_at
-        return min(self.poll_at, self._check_news_at)
+        return min(self.poll_at, self._check_news_at, self._soonest if self._told else math.inf)
+
+    @property
+    def _soonest(self) -> float:
+        """When the next poll may begin at the earliest."""
+        return max(self._polled_at + self._first_poll_s, self._leave_alone_until)
+
+    def note_end(self) -> None:
+        """A job has ended, so a poll is worth it. Any thread may call this."""
+        self._told = True
 
     def start_polling(self) -> None:
         """Poll soon after the first submission, since the job may end at once; then ever more rarely, up to poll_s."""
@@ -65,6 +75,7 @@ class Contact:
 
     def begin_poll(self) -> None:
         """Call when a poll begins: sets the time of the next one."""
+        self._told = False
         self._polled_at = self._clock()
         self.poll_at = self._polled_at + self._poll_interval_s
         self._poll_interval_s = min(2 * self._poll_interval_s, self._platform.poll_s)
@@ -91,7 +102,7 @@ class Contact:
         scheduler takes some seconds to agree.
         """
         now = self._clock()
-        if now >= self.poll_at:
+        if now >= self.poll_at or (self._told and self.away is None and now >= self._soonest):
             return True
         if self.away is not None or now < self._check_news_at:
             return False
@@ -102,7 +113,7 @@ class Contact:
             has_news = False
         if has_news:
             self._poll_interval_s = self._first_poll_s
-            self.poll_at = max(now, self._polled_at + self._first_poll_s, self._leave_alone_until)
+            self.poll_at = max(now, self._soonest)
         return now >= self.poll_at
 
     @property

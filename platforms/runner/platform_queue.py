@@ -251,7 +251,14 @@ class PlatformQueue:
         job.set_status(Status(State.SUBMITTED, submitted_s=job.asked_s))
         job.deadlines.submitted_at = self._clock()  # from now on a session that does not wait may leave it
         self._stuck_since = None
+        with contextlib.suppress(Exception):  # polls see the end, too
+            self.contact.scheduler.watch(job.submission, self._told_of_end)
         self._record(job)
+
+    def _told_of_end(self) -> None:
+        """Poll now, on the worker thread; any thread may call this."""
+        self.contact.note_end()
+        self.worker.wake()
 
     def _record(self, job: Job) -> None:
         """Write submitted.json, unless it is written.

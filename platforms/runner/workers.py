@@ -39,6 +39,10 @@ class Worker(Protocol):
         """Release the thread while there is nothing to do. start() works again afterwards."""
         ...
 
+    def wake(self) -> None:
+        """End the main thread's rest. Any thread may call this."""
+        ...
+
 
 class WorkerPool(Protocol):
     """Makes workers, and lets the main thread wait for them."""
@@ -46,7 +50,7 @@ class WorkerPool(Protocol):
     def worker(self, name: str) -> Worker: ...
 
     def rest(self, seconds: float) -> None:
-        """Sleep for so many seconds, or less when a task ends meanwhile."""
+        """Sleep for so many seconds, or less when a task ends meanwhile or a worker is to wake us."""
         ...
 
 
@@ -107,6 +111,9 @@ class _ThreadWorker:
             self._thread = None
             self._tokens.put(False)
 
+    def wake(self) -> None:
+        self._ended.put(None)
+
     def _work(self, tokens: SimpleQueue[bool]) -> None:
         """Body of the thread: run a task for each token, until the token is False."""
         while tokens.get():
@@ -144,3 +151,6 @@ class InlinePool:
 
     def stop(self) -> None:
         """There is no thread."""
+
+    def wake(self) -> None:
+        """Nobody rests while a task runs."""

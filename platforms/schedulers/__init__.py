@@ -143,6 +143,13 @@ class Scheduler(Protocol):
         """
         return False
 
+    def watch(self, job: Submitted, told: Callable[[], None]) -> None:
+        """Call `told`, on any thread, when a job that was just submitted has ended, if the machine says so by itself.
+
+        Polls go on all the same, so whatever this raises does no harm.
+        """
+        return
+
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         """Return the next bytes of the job's log from byte `offset` on, at most about a MiB; b"" if nothing is new.
 

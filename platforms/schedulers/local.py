@@ -8,7 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +26,7 @@ from platforms.job import (
     unseen,
 )
 from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, supervisor, supervisor_client
+from platforms.schedulers.process_ends import ProcessEnds
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -86,6 +87,7 @@ class LocalScheduler(Scheduler):
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
+        self._ends = ProcessEnds()
 
     def render(self, spec: JobSpec) -> str:
         """Return a POSIX shell script, with the supervisor's settings at its head."""
@@ -117,6 +119,13 @@ class LocalScheduler(Scheduler):
             except Exception as error:  # of this job alone
                 statuses[job.job_id] = unseen(error)
         return statuses
+
+    def watch(self, job: Submitted, told: Callable[[], None]) -> None:
+        """Watch its supervisor, which ends once the exit file is written."""
+        record = supervisor.read_json(f"{job.job_id}/pid", strict=True) or {}
+        self._ends.watch(record["pid"], told)
+        if not supervisor.alive(record):  # and another process may have its number
+            told()
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         path = Path(_folder(job), "log")
