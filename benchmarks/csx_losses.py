@@ -72,8 +72,8 @@ def run_there(python: str, benchmark: str, what: str, folder: str) -> Any:
 
 
 def here(benchmark: str, what: str, folder: str) -> None:
-    from models.__main__ import main as models_main
-    from models.__main__ import parser
+    from models.command_line import main as models_main
+    from models.command_line import parser
 
     data = f"{folder}/data"
     with contextlib.redirect_stdout(sys.stderr):

@@ -36,8 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from benchmarks.decompose_trials import last_value, step_of
-from models import __main__ as command_line
-from models import benchmarks, train
+from models import benchmarks, command_line, train
 from models.accelerators.cuda import Cuda
 from models.data import pagecache
 

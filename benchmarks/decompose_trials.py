@@ -49,8 +49,7 @@ import numpy as np
 import torch
 
 import models.train  # noqa: F401 (before the forks: all trials run the code that was there at the beginning)
-from models import __main__ as command_line
-from models import benchmarks, host
+from models import benchmarks, command_line, host
 from models.meter import Meter
 
 EXPECTED = {

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import multiprocessing
 import operator
 import os
 import platform
 import re
 import signal
+import sys
 import threading
 import time
 from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence
@@ -112,7 +112,9 @@ class ContentionWatch:
 
 def read_counters(root: str = "/", now: Callable[[], float] = time.monotonic) -> Counters:
     """Read everything once."""
-    processes = [os.getpid(), *(worker.pid or 0 for worker in multiprocessing.active_children())]
+    multiprocessing = sys.modules.get("multiprocessing")  # without which there are no workers
+    workers = multiprocessing.active_children() if multiprocessing is not None else []
+    processes = [os.getpid(), *(worker.pid or 0 for worker in workers)]
     busy_s: Dict[int, float] = {}
     stolen_s = None
     for core, *ticks in re.findall(r"^cpu(\d*)" + r" +(\d+)" * 8, read_text(root, "proc/stat"), re.MULTILINE):

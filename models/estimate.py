@@ -9,8 +9,8 @@ import argparse
 from typing import Dict, List, Optional, Sequence
 
 from models import accelerators, benchmarks
-from models.__main__ import parser
 from models.accelerators import Accelerator
+from models.command_line import parser
 from models.errors import CommandError
 from models.request import resolve
 from models.time_limit import window_steps

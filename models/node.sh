@@ -7,7 +7,7 @@ export HPC_ML_BENCH_MODELS="$0"
 python=$1
 shift
 if [ "${SLURM_LOCALID:-0}" = 0 ]; then
-    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+    if "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
         exec "$python" -I "$0" node "$@"  # -I: PYTHONPATH is the command's, and may hide modules from ours
     fi
     cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1 | tr -d '"\\')

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
-from typing import Mapping, Optional, Tuple
+from typing import Mapping, NamedTuple, Optional, Tuple
 
 from models.errors import ImpossibleRequest
 
@@ -27,8 +26,7 @@ _PMI_LOCAL = (
 )
 
 
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     """One of `size` ranks, `local_size` of which run on this node. Rank 0 listens at `master_addr:master_port`."""
 
     rank: int = 0

@@ -298,7 +298,7 @@ def test_no_thread_keeps_a_process_from_ending_as_it_wants_to(ends, how, status,
 
 SCRIPT = """
 import json, os, signal, sys, torch
-from models.__main__ import leave
+from models.command_line import leave
 from models.data import thread_loader
 from models.data.thread_loader import ThreadLoader
 

@@ -73,7 +73,7 @@ def _wrong_with_python(words: Sequence[str]) -> str:
         program = OURS[words[1]]
         return _refused(lambda: command_line.parsed(program, words[2:]))
     if words[:2] == ["-m", "models"]:
-        models = importlib.import_module("models.__main__")
+        models = importlib.import_module("models.command_line")
         return _refused(lambda: models.parser().parse_args(words[2:]))
     if words[0] == "-m":
         return "" if importlib.util.find_spec(words[1]) else f"there is no module {words[1]}"

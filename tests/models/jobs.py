@@ -27,7 +27,7 @@ PATIENCE_S = 300
 # Reads one line of JSON a call: a list of jobs, which it forks, waits for, and answers with their exit codes.
 NURSERY = """
 import json, os, resource, signal, sys
-import torch, torch._dynamo, models.train, models.__main__ as main
+import torch, torch._dynamo, models.train, models.command_line as main
 from models import benchmarks
 for name in benchmarks.names():
     benchmarks.load(name)

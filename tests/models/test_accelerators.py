@@ -271,7 +271,7 @@ def test_the_next_copy_is_issued_while_a_batch_is_computed(gpu: tuple[Any, list[
 # --- how a process uses memory and cores
 
 IN_A_PROCESS = """
-import models.__main__, json, os, resource, threading, torch
+import models.command_line, json, os, resource, threading, torch
 from models import host
 from models.accelerators.cpu import keep_memory
 found = {"kept": keep_memory(), "bound": len(os.sched_getaffinity(0))}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from models.__main__ import parser
 from models.accelerators import choose, csx, refuse
 from models.accelerators.csx import Csx
 from models.benchmarks import load
+from models.command_line import parser
 from models.errors import ImpossibleRequest
 from models.steps import csx as steps_of_csx
 from models.steps.csx_input import TIMED_BATCHES, rate_alone

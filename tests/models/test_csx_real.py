@@ -119,7 +119,7 @@ def test_the_real_backend_gets_as_far_as_the_cluster(real: str, cubes: Path, tmp
 ON_USER_NODE = """
 import functools, sys
 from cerebras.appliance.appliance_client import fw_user_serialize
-from models.__main__ import parser
+from models.command_line import parser
 from models.steps.csx_input import read_batches
 from models.training_setup import set_up
 from models.world import World

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from benchmarks import decompose_trials as trials
-from models.__main__ import parser
+from models.command_line import parser
 
 
 @pytest.mark.parametrize("cause", trials.EXPECTED)

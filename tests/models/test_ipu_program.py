@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from models import request as requests
-from models.__main__ import parser
 from models.accelerators import ipu
 from models.benchmarks import cosmoflow, resnet50
+from models.command_line import parser
 from models.data.sampling import StepSampler
 from models.dtypes import FP16_LOSS_SCALE
 from models.errors import ImpossibleRequest

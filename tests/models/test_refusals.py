@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from models.__main__ import main
 from models.checks import check_parameters_finite
+from models.command_line import main
 from models.data.synthetic import write_set
 from models.data.synthetic_resnet50 import recipe_of
 from models.meter import Meter, Wire

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from models import benchmarks
-from models.__main__ import parser
 from models.accelerators.cpu import Cpu
+from models.command_line import parser
 from models.errors import ImpossibleRequest
 from models.request import Request, fit, resolve
 from models.time_limit import check_time

@@ -146,7 +146,7 @@ def test_a_stall_injected_on_one_rank_is_the_stall_of_both(alone: Ended, nursery
 
 
 @needs_two_cores
-@pytest.mark.nightly("models/world.py", "models/ranks.py", "models/train.py", "models/__main__.py")
+@pytest.mark.nightly("models/world.py", "models/ranks.py", "models/train.py", "models/command_line.py")
 def test_two_ranks_under_torchrun(alone: Ended, data: Path, tmp_path: Path) -> None:
     """It starts three interpreters, each of which imports torch. What it leaves in the environment: test_world.py."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", free_port()]
@@ -252,7 +252,7 @@ def test_out_of_memory(nursery: Nursery, pictures: Path) -> None:
 
 # --- how it is started, and how its process ends
 
-ARCHIVE_MAIN = "import sys\nfrom models.__main__ import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+ARCHIVE_MAIN = "import sys\nfrom models.command_line import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 
 
 def test_an_archive_with_loader_processes_that_start_from_nothing(pictures: Path, tmp_path: Path) -> None:
@@ -286,7 +286,8 @@ def test_a_numpy_that_cannot_be_imported_is_said_and_is_no_failure_of_the_benchm
 
 
 def test_help_needs_no_torch() -> None:
-    look = "import sys, models.__main__ as m\ntry: m.main(['train', '--help'])\nfinally: print('torch' in sys.modules)"
+    look = "import sys, models.command_line as m\n"
+    look += "try: m.main(['train', '--help'])\nfinally: print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], env=ENVIRON, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--inject-stall-s" in done.stdout

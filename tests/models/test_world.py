@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from models.errors import ImpossibleRequest
@@ -80,7 +78,7 @@ def test_detect(name: str) -> None:
     world = detect(environ)
     if expected.master_port == DERIVED:  # below the ports of outgoing connections, above those of services
         assert 20000 <= world.master_port < 32000
-        world = dataclasses.replace(world, master_port=DERIVED)
+        world = world._replace(master_port=DERIVED)
     assert world == expected
 
 
