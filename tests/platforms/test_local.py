@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -236,6 +237,18 @@ def test_a_job_whose_supervisor_was_killed_is_not_started_again(either: Schedule
     assert start(either, SPEC, folder) == job_id
     assert status_of(either, job_id).state is State.LOST
     assert (folder / "count").read_text() == "x\n"
+
+
+def test_the_end_of_a_job_is_told(scheduler: LocalScheduler, folder: Path) -> None:
+    jobs = [job(start(scheduler, shell("sleep 0.2"), path)) for path in (folder, folder.with_name("two"))]
+    ends = [threading.Event() for _ in jobs]
+    for one, end in zip(jobs, ends, strict=True):
+        scheduler.watch(one, end.set)
+
+    assert all(end.wait(20) for end in ends)
+    assert [status_of(scheduler, one.job_id).state for one in jobs] == [State.SUCCEEDED, State.SUCCEEDED]
+    with pytest.raises(OSError, match="No such process"):
+        scheduler.watch(jobs[0], ends[0].set)
 
 
 def test_a_recycled_pid_is_not_the_supervisor(either: Scheduler, folder: Path) -> None:

@@ -654,6 +654,25 @@ def test_news_of_many_ends_brings_no_poll_too_soon(
     assert asked[-1] < 34 + 2 * apart_s
 
 
+def test_an_end_that_is_told_brings_one_poll(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """As it is by another thread while the main thread rests. Polls go on as they were."""
+    far.first_look_s = 1.0
+    for number in range(2):
+        far.status_of[str(number)] = then((0, RUNNING), (61 + 8 * number, ENDED))
+    asked = looks(far)
+    told = []
+    far.watch = lambda job, tell: told.append(tell)  # type: ignore[attr-defined]
+    add(runner, "0", "1")
+    while clock() < 1061:
+        runner.pump()
+        clock.sleep(0.5)
+
+    told[0]()
+    finish(runner)
+
+    assert [at for at in asked if at > 56] == pytest.approx([61, 71], abs=0.7)
+
+
 # --- attempts --------------------------------------------------------------------------------------------------------
 
 GONE = "the machine's fault"
