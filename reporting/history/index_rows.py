@@ -220,7 +220,7 @@ def restored(text: str | bytes) -> str:
 
 
 _json = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would make an encoder for each line
-_parsed = json.JSONDecoder().scan_once  # of what `_json` has made: `json.loads` takes twice as long
+_parsed = json.JSONDecoder().raw_decode  # of what `_json` has made: `json.loads` takes twice as long
 _SET = [getattr(Envelope, field.name).__set__ for field in fields(Envelope)]
 
 
