@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from platforms.schedulers.doctor_steps import Step, Visit
 
 SUBMIT_LIMIT_S = 60.0  # to start a Python interpreter
+READ_AGAIN_S = 30.0
 
 EXIT_STATES: Mapping[str, State] = {
     "cancelled": State.CANCELLED,
@@ -88,6 +90,8 @@ class LocalScheduler(Scheduler):
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._ends = ProcessEnds()
+        self._watched: set[str] = set()  # jobs whose end will be told
+        self._running: dict[str, tuple[float, Status]] = {}  # which these have until then, and when that was read
 
     def render(self, spec: JobSpec) -> str:
         """Return a POSIX shell script, with the supervisor's settings at its head."""
@@ -110,22 +114,39 @@ class LocalScheduler(Scheduler):
         return job_id
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
-        """Read two small files of each job, and /proc."""
+        """Read two small files of each job, and /proc; more rarely of one that runs and whose end will be told."""
         statuses = {}
+        now = time.monotonic()
         for job in jobs:
+            read_at, running = self._running.get(job.job_id, (-math.inf, None))
+            if running is not None and job.job_id in self._watched and now < read_at + READ_AGAIN_S:
+                statuses[job.job_id] = running
+                continue
             try:
                 folder = _folder(job)
-                statuses[job.job_id] = status_of(folder, supervisor_client.inspect_job(folder))
+                status = statuses[job.job_id] = status_of(folder, supervisor_client.inspect_job(folder))
+                if status.state is State.RUNNING:
+                    self._running[job.job_id] = now, status
             except Exception as error:  # of this job alone
                 statuses[job.job_id] = unseen(error)
         return statuses
 
     def watch(self, job: Submitted, told: Callable[[], None]) -> None:
         """Watch its supervisor, which ends once the exit file is written."""
-        record = supervisor.read_json(f"{job.job_id}/pid", strict=True) or {}
-        self._ends.watch(record["pid"], told)
-        if not supervisor.alive(record):  # and another process may have its number
+
+        def tell() -> None:
+            self._watched.discard(job.job_id)
             told()
+
+        record = supervisor.read_json(f"{job.job_id}/pid", strict=True) or {"pid": 0}
+        self._watched.add(job.job_id)
+        try:
+            self._ends.watch(record["pid"], tell)
+        except Exception:
+            self._watched.discard(job.job_id)
+            raise
+        if not supervisor.alive(record):  # another process may have its number
+            tell()
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         path = Path(_folder(job), "log")

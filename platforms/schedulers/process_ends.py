@@ -35,7 +35,8 @@ class ProcessEnds:
             with self._lock:
                 told = [self._told.pop(descriptor) for descriptor, _ in ended]
                 for descriptor, _ in ended:
-                    os.close(descriptor)  # which also takes it out of epoll
+                    epoll.unregister(descriptor)  # a child that is about to begin may have it open, too
+                    os.close(descriptor)
                 if not self._told:
                     self._epoll = None
                     epoll.close()
