@@ -274,6 +274,8 @@ def _without_mark(run_folder: Path) -> Iterator[JobFolder]:
 def _has_lines(folder: Path) -> bool:
     """Whether the history has a line, or may have one in a part that cannot be read."""
     with contextlib.suppress(OSError):
+        if not folder.exists():
+            return False
         for month in sorted(folder.glob("[!.]*/"), reverse=True):
             for file in month.glob("*.jsonl"):
                 if not file.name.endswith(".runs.jsonl") and file.stat().st_size:
