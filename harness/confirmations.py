@@ -83,6 +83,11 @@ class Confirmations:
             self._say(f"{test}: {changes}: suspect, so {one.trial.key} begins")
         return [TrialRequest(one.trial, nodes=one.nodes, avoid_nodes=one.avoid_nodes) for one in asked]
 
+    def note(self, test: str) -> None:
+        """Note how the jobs of a test have ended before this was made."""
+        if test in self._tests:
+            self._note(test, self._so_far(test))
+
     def released(self) -> list[str]:
         """The tests of which something is to be repeated, since jobs of other tests have ended."""
         return [test for test, own in self._tests.items() if own.suspects and self._decision(test).next]

@@ -15,7 +15,7 @@ from harness.inputs import Inputs
 from platforms.job import Outcome, Role, Run, StillPending, describe_error
 
 if TYPE_CHECKING:
-    from harness.confirmations import Confirmations
+    from harness.gate import Gate
     from harness.history_entries import HistoryEntries
     from harness.plans import Conclusion
     from harness.trials import Trials
@@ -58,7 +58,7 @@ class Running:
     Attributes:
         deadline: on time.monotonic: when we stop waiting.
         tests: by id, those that have a job.
-        confirmations: the gate, and the repeats that it asks for. None with --gate=off, and until jobs are submitted.
+        gate: with the repeats that it asks for. None with --gate=off, and until jobs are submitted.
         end: to be called when pytest has written all that it writes.
         is_unwritten: results could not be written.
     """
@@ -69,7 +69,7 @@ class Running:
     trials: Trials
     deadline: float | None
     tests: dict[str, RunningTest] = field(default_factory=dict)
-    confirmations: Confirmations | None = None
+    gate: Gate | None = None
     began_s: float = field(default_factory=time.time)
     end: Callable[[], None] = lambda: None
     is_unwritten: bool = False
@@ -106,10 +106,11 @@ class Running:
 
     def _require_pin(self, job: Job) -> None:
         """Fail where --gate=require finds nothing to compare the job with."""
-        if self.confirmations is None or not job.spec.trial.in_series:
+        confirmations = None if self.gate is None else self.gate.loaded
+        if confirmations is None or not job.spec.trial.in_series:
             return
         envelope = self.entries.envelope(job)
-        why = None if envelope is None else self.confirmations.judging.why_not_comparable(envelope)
+        why = None if envelope is None else confirmations.judging.why_not_comparable(envelope)
         if why is not None:
             pytest.fail(why, pytrace=False)
 
@@ -121,10 +122,11 @@ class Running:
         test.conclusion = self.trials.conclusion(item.nodeid)
         envelopes = [result.envelope for result in self.trials.results(item.nodeid) if result.envelope is not None]
         measured = [envelope for envelope in envelopes if envelope.trial.in_series]
-        if self.confirmations is not None and measured:
-            judging = self.confirmations.judging
+        confirmations = self.gate.if_needed(item.nodeid) if self.gate is not None and measured else None
+        if confirmations is not None:
+            judging = confirmations.judging
             verdicts = judging.verdicts(measured[-1], measured[:-1])
-            test.verdicts = judging.settled(self.confirmations.confirmed(item.nodeid, verdicts))
+            test.verdicts = judging.settled(confirmations.confirmed(item.nodeid, verdicts))
             red = judging.failing(test.verdicts)
             test.missed = judging.missed(measured)
             if red or test.missed:
@@ -189,9 +191,10 @@ class Running:
         results = [self.trials.results(name) for name, test in self.tests.items() if test.recorded is not None]
         envelopes = [one.envelope for of_test in results for one in of_test if one.envelope is not None]
         console.summary(recorded, remarks, verdicts, self.runner.jobs, self.began_s, envelopes)
-        if self.confirmations is not None:
-            judging = self.confirmations.judging
-            for line in (*self.confirmations.summary(), *judging.summary(verdicts)):
+        confirmations = None if self.gate is None else self.gate.loaded
+        if confirmations is not None:
+            judging = confirmations.judging
+            for line in (*confirmations.summary(), *judging.summary(verdicts)):
                 console.problem(line)
         for name, test in self.tests.items():
             obstacle = obstacles.line(name, test.job, has_passed=test.has_ended and not test.is_discarded)

@@ -19,6 +19,8 @@ from harness.wording import counted
 from platforms import checkout
 from platforms.config.schema import Platform
 
+CASE_KEY = pytest.StashKey[tuple[str, str] | None]()
+
 
 class Selection:
     """The job tests of a session.
@@ -40,6 +42,9 @@ class Selection:
         self._unnamed: dict[str, set[str]] = {}  # by test: parameters for which pytest made an id
         self._made_now = ""  # the test whose cases are being made
         self._values: dict[str, dict[str, str]] = {}  # by test, then by id: what the id does not say
+        # of a platform, which is asked for each test
+        self._is_named = cache(lambda name: naming.is_named(inputs.platforms[name], inputs.options, config))
+        self._marks = cache(lambda name: [getattr(pytest.mark, each) for each in inputs.platforms[name].all_marks])
 
     # --- cases -------------------------------------------------------------------------------------------------------
 
@@ -58,20 +63,22 @@ class Selection:
             raise pytest.UsageError(f"{test.nodeid}: a workload without the fixture `run` would never be read")
         options = self.inputs.options
         own = cases.own_parameters(test)
+        test_id = test.nodeid
         params = []
         for platform in self.inputs.platforms.values():
             if not cases.suits(platform, options, mark):
                 continue
-            is_named = naming.is_named(platform, options, self._config)
+            is_named = self._is_named(platform.name)
             runs_unnamed = platform.name == HOME and not options.platforms
             if not is_named and not runs_unnamed:
                 self._left_out.add(platform.name)
                 continue
-            marks = [getattr(pytest.mark, name) for name in platform.all_marks]
+            marks = self._marks(platform.name)
             for case in cases.cases(platform, options, mark, own, is_named=is_named):
-                self._cases[test.nodeid, case.id] = case
-                skip = [pytest.mark.skip(reason=f"{platform.name}: {case.why_skipped}")] if case.why_skipped else []
-                params.append(pytest.param(case.id, id=case.id, marks=[*marks, *skip]))
+                case_id, why = case.id, case.why_skipped
+                self._cases[test_id, case_id] = case
+                skip = [pytest.mark.skip(reason=f"{platform.name}: {why}")] if why else []
+                params.append(pytest.param(case_id, id=case_id, marks=[*marks, *skip]))
         metafunc.parametrize("platform", params, indirect=True)
 
     def unnamed(self, name: str) -> None:
@@ -151,6 +158,7 @@ class Selection:
         by_id = naming.named_by_id(self._config)
         resumed = self._config.stash.get(naming.WANTED, frozenset())
         is_enabled = cache(lambda name: checkout.is_enabled(self.inputs.platforms[name], self.inputs.site))
+        is_named_by_marks = cache(lambda name: naming.is_named_by_marks(expression, self.inputs.platforms[name]))
         chosen: list[pytest.Item] = []
         not_enabled: dict[str, bool] = {}  # platform: whether one of its tests, or the platform, was named directly
         for item in items:
@@ -162,10 +170,10 @@ class Selection:
             named_directly = (
                 name in options.platforms
                 or name in names
-                or (item.path, item.nodeid.partition("::")[2]) in by_id
-                or item.nodeid in resumed
+                or (bool(by_id) and (item.path, item.nodeid.partition("::")[2]) in by_id)
+                or (bool(resumed) and item.nodeid in resumed)
             )
-            named_by_mark = naming.is_named_by_marks(expression, platform)
+            named_by_mark = is_named_by_marks(name)
             if name == HOME or ((named_directly or named_by_mark) and (options.dry_run or is_enabled(name))):
                 chosen.append(item)
                 continue
@@ -235,6 +243,12 @@ class Selection:
 
 def _case_key(item: pytest.Item) -> tuple[str, str] | None:
     """Under which a job test's case stands: the test without its id, and the part of the id that is ours."""
+    if CASE_KEY not in item.stash:
+        item.stash[CASE_KEY] = _new_case_key(item)
+    return item.stash[CASE_KEY]
+
+
+def _new_case_key(item: pytest.Item) -> tuple[str, str] | None:
     callspec = getattr(item, "callspec", None)
     if callspec is None or "platform" not in callspec.params or item.get_closest_marker("workload") is None:
         return None

@@ -14,6 +14,7 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from harness import job_checks, output_paths, pauses, session_start
 from harness.collection import FILES
 from harness.console import Console
+from harness.gate import Gate
 from harness.history_entries import HistoryEntries
 from harness.job_factory import JobFactory
 from harness.plans.confirmed import Confirmed
@@ -117,13 +118,20 @@ def _begin(running: Running, started: StartedSession, factory: JobFactory, conso
     if options.wait_s == 0:  # submit and leave
         runner.hand_over(HAND_OVER_S)
     if options.gate != "off" and not options.trials.single_nodes:
-        confirmations = _confirmations(running, started, factory, console)
-        for line in confirmations.judging.mistaken_commitments():
-            console.problem(line)
-        running.confirmations = confirmations
-        factory.repeats = confirmations.repeats
-        trials.waits_for_others = confirmations.waits
-        trials.released = confirmations.released
+        platforms = job_checks.used_platforms(running.inputs, jobs)
+        gate = Gate(
+            lambda: _confirmations(running, started, factory, console),
+            trials,
+            list(jobs),
+            None if running.entries.is_first else running.entries.folder,
+        )
+        running.gate = gate
+        factory.repeats = gate.repeats
+        trials.waits_for_others = gate.waits
+        trials.released = gate.released
+        is_promised = any(platform.committed for platform in platforms)
+        if is_promised or options.gate == "require" or options.resume or factory.expects_numbers:
+            gate.load()  # while the jobs run
 
 
 def _look_back(running: Running, console: Console) -> None:
@@ -189,4 +197,6 @@ def _confirmations(running: Running, started: StartedSession, factory: JobFactor
         for test, spec in jobs.items()
         if isinstance(factory.plan(test), Confirmed)
     }
+    for line in judging.mistaken_commitments():
+        console.problem(line)
     return Confirmations(judging, running.trials, platforms, started.begun_jobs, console.line)

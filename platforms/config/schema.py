@@ -398,7 +398,7 @@ def load_site(folder: Path) -> Site:
     """Load `site.yaml` of a site's folder; an empty Site when there is none. Raises ConfigError with all problems."""
     path = folder / "site.yaml"
     if not path.exists():
-        return Site()
+        return Site.model_construct()  # start-up is counted: its defaults need no validation
     document = yaml_lines.read(path)
     if document.empty:  # everything in it is commented out
         return Site()
