@@ -1,10 +1,8 @@
-"""Loads the gate when a session has a number to judge: it takes 50 ms, and many jobs only have to end well."""
+"""Loads the gate when a session has a number to judge: it takes 40 ms, and many jobs only have to end well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.plans import TrialRequest
@@ -21,21 +19,15 @@ class Gate:
 
     Args:
         make: loads it.
-        tests: that have jobs.
-        history: its folder; None while there is no line in it.
 
     Attributes:
         loaded: None until it is needed.
     """
 
-    def __init__(
-        self, make: Callable[[], Confirmations], trials: Trials, tests: Sequence[str], history: Path | None
-    ) -> None:
+    def __init__(self, make: Callable[[], Confirmations], trials: Trials) -> None:
         self.loaded: Confirmations | None = None
         self._make = make
         self._trials = trials
-        self._tests = tests
-        self._history = history
         self._asked: dict[str, None] = {}  # tests with a job that has ended without a number
 
     def load(self) -> Confirmations:
@@ -43,12 +35,6 @@ class Gate:
             self.loaded = self._make()
             for test in self._asked:
                 self.loaded.note(test)
-        return self.loaded
-
-    def if_needed(self, test: str) -> Confirmations | None:
-        """Load it if a test has a number, or one of the session's tests had one before, which it may miss now."""
-        if self.loaded is None and (self._has_number(test) or self._had_number):
-            self.load()
         return self.loaded
 
     def repeats(self, test: str) -> list[TrialRequest]:
@@ -69,11 +55,3 @@ class Gate:
     def _has_number(self, test: str) -> bool:
         envelopes = (result.envelope for result in self._trials.results(test))
         return any(envelope.metrics for envelope in envelopes if envelope is not None)
-
-    @cached_property
-    def _had_number(self) -> bool:
-        if self._history is None:
-            return False
-        from reporting.history import reader
-
-        return any(run.metrics for run in reader.read(self._history, self._tests))

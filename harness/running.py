@@ -122,7 +122,7 @@ class Running:
         test.conclusion = self.trials.conclusion(item.nodeid)
         envelopes = [result.envelope for result in self.trials.results(item.nodeid) if result.envelope is not None]
         measured = [envelope for envelope in envelopes if envelope.trial.in_series]
-        confirmations = self.gate.if_needed(item.nodeid) if self.gate is not None and measured else None
+        confirmations = self.gate.load() if self.gate is not None and measured else None
         if confirmations is not None:
             judging = confirmations.judging
             verdicts = judging.verdicts(measured[-1], measured[:-1])

@@ -119,12 +119,7 @@ def _begin(running: Running, started: StartedSession, factory: JobFactory, conso
         runner.hand_over(HAND_OVER_S)
     if options.gate != "off" and not options.trials.single_nodes:
         platforms = job_checks.used_platforms(running.inputs, jobs)
-        gate = Gate(
-            lambda: _confirmations(running, started, factory, console),
-            trials,
-            list(jobs),
-            None if running.entries.is_first else running.entries.folder,
-        )
+        gate = Gate(lambda: _confirmations(running, started, factory, console), trials)
         running.gate = gate
         factory.repeats = gate.repeats
         trials.waits_for_others = gate.waits
