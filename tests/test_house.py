@@ -100,6 +100,15 @@ def test_job_py_imports_nothing_of_ours():
     assert tops(ROOT / "platforms/job.py") <= set(sys.stdlib_module_names)
 
 
+@pytest.mark.parametrize("folder", ["schedulers", "transports", "rundir", "results", "runner"])
+def test_a_program_that_a_thread_may_start_is_given_an_environment(folder: str) -> None:
+    """Pytest changes ours meanwhile (platforms/environ.py). The supervisor is a process of its own."""
+    for path in (ROOT / "platforms" / folder).rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("subprocess.run", "subprocess.Popen"):
+                assert "env" in [keyword.arg for keyword in call.keywords], f"{path}:{call.lineno}"
+
+
 READMES = [
     *(ROOT / "tests").rglob("README.md"),
     ROOT / "environments" / "README.md",

@@ -30,9 +30,9 @@ FAR = "scheduler: slurm\nhost: far\ntransport: openssh\nwork_dir: /work\ndevice:
     ("words", "most", "never"),
     [
         (["--version"], 0, REMOTE | GATE | {"pydantic", "yaml"}),
-        (["--collect-only", "-m", "local"], 58, REMOTE | GATE | FOR_JOBS),
-        (["-m", "local"], 113, REMOTE | GATE),
-        (["-m", "far", "--dry-run"], 110, (REMOTE - {"jinja2"}) | GATE),
+        (["--collect-only", "-m", "local"], 59, REMOTE | GATE | FOR_JOBS),
+        (["-m", "local"], 114, REMOTE | GATE),
+        (["-m", "far", "--dry-run"], 111, (REMOTE - {"jinja2"}) | GATE),
     ],
     ids=["version", "list", "local_job", "slurm_script"],
 )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from platforms import atomic_file
+from platforms import atomic_file, environ
 from platforms.job import RefusedError
 
 GIT_S = 60.0
@@ -94,7 +94,9 @@ def build_from_commit(clone: Path, commit: str, folder: Path) -> Archive:
 def _git(clone: Path, *words: str, why: str) -> bytes:
     """What git prints. Raises RefusedError with the sentence `why`, and what git says."""
     try:
-        done = subprocess.run(["git", "-C", str(clone), *words], capture_output=True, timeout=GIT_S, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(clone), *words], env=environ.copied(), capture_output=True, timeout=GIT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RefusedError(f"{why} ({error})") from None
     if done.returncode:

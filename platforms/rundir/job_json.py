@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from platforms import atomic_file
+from platforms import atomic_file, environ
 from platforms.job import JobSpec, Layout, Metric, Run, State, Status, Trial, Window, names_a_secret
 
 SCHEMA = 1
@@ -206,7 +206,7 @@ def suite_commit() -> str | None:
     """The suite's own git commit, with `-dirty` when its files are changed; None outside of a clone."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, env=environ.copied(), capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from platforms import environ
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import (
     AwayError,
@@ -185,7 +186,7 @@ class LocalScheduler(Scheduler):
         try:
             done = subprocess.run(  # in a session of its own, so that Ctrl-C does not interrupt it half-way
                 command,
-                env={**os.environ, **variables} if variables else None,
+                env={**environ.copied(), **variables},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=SUBMIT_LIMIT_S,

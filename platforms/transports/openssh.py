@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from platforms import environ
 from platforms.job import AwayError, BenchError, RefusedError
 from platforms.transports import CommandResult, process, ssh
 from platforms.transports.framing import FramedCommand
@@ -57,7 +58,7 @@ class OpensshTransport(ssh.LoginTransport):
                 socket = self._connected()
                 through = self._login.argv(*_THROUGH, "-S", _escaped(socket))
                 framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
-                process.run_framed(framed, [*through, shlex.join(framed.argv)], input, {**os.environ, **_ENV})
+                process.run_framed(framed, [*through, shlex.join(framed.argv)], input, {**environ.copied(), **_ENV})
                 if framed.finished:
                     return framed.result(self.where)
                 self._forget()
@@ -131,7 +132,9 @@ class OpensshTransport(ssh.LoginTransport):
     def _control(self, socket: str, command: str) -> bool:
         argv = self._login.argv("-S", _escaped(socket), "-O", command)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ssh.ASK_S)
+            asked = subprocess.run(
+                argv, env=environ.copied(), stdin=subprocess.DEVNULL, capture_output=True, timeout=ssh.ASK_S
+            )
             return asked.returncode == 0
         return False
 
@@ -179,7 +182,7 @@ def _run_ssh(argv: Sequence[str]) -> tuple[bool, str]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                env={**os.environ, **_ENV},
+                env={**environ.copied(), **_ENV},
                 timeout=OPEN_S,
                 start_new_session=True,
             )

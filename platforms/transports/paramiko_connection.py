@@ -10,6 +10,7 @@ import subprocess
 
 import paramiko
 
+from platforms import environ
 from platforms.transports import ssh
 from platforms.transports.framing import FramedCommand
 
@@ -125,6 +126,7 @@ def pair_with(command: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with theirs:
         process = subprocess.Popen(
             ["sh", "-c", f"exec {command}"],
+            env=environ.copied(),
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
             stderr=subprocess.DEVNULL,

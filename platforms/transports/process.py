@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
+from platforms import environ
 from platforms.job import RefusedError
 from platforms.transports.framing import FramedCommand, FramedStream
 
@@ -32,7 +33,7 @@ def run_framed(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env=env,
+            env=environ.copied() if env is None else env,
             start_new_session=True,
         )
     except OSError as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from platforms import environ
 from platforms.job import AwayError, ConfigError, LoginNeeded, RefusedError
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ def settings(host: str, config: str | None) -> Settings:
     """
     argv = [*_ssh(config), "-G", host]
     try:
-        asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
+        asked = subprocess.run(
+            argv, env=environ.copied(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S
+        )
     except subprocess.TimeoutExpired:
         raise AwayError(f"{host}: `{shlex.join(argv)}` does not end (is a file of ssh's configuration away?)") from None
     if asked.returncode != 0:

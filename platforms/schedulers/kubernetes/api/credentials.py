@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from platforms import environ
 from platforms.job import AwayError, LoginNeeded, RefusedError
 from platforms.schedulers.kubernetes.api.kubeconfig import ResolvedTarget
 
@@ -80,7 +80,7 @@ def _from_program(target: ResolvedTarget, plugin: Mapping[str, Any], user: dict[
 def _run_program(target: ResolvedTarget, plugin: Mapping[str, Any]) -> Mapping[str, Any]:
     """Run a credential plugin and return the `status` of its ExecCredential (client.authentication.k8s.io)."""
     command = str(plugin.get("command") or "")
-    env = dict(os.environ)
+    env = environ.copied()
     for variable in plugin.get("env") or ():
         env[str(variable["name"])] = str(variable["value"])
     env["KUBERNETES_EXEC_INFO"] = json.dumps(_exec_info(target, plugin))
