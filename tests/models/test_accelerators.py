@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -181,7 +180,7 @@ def test_more_ranks_than_cores_are_refused() -> None:
     alone = World(size=4096, local_size=cores, launcher="torchrun")
     Cpu().select(alone)
     with pytest.raises(ImpossibleRequest, match=f"{cores + 1} ranks on this node, which has {cores} cores"):
-        Cpu().select(replace(alone, local_size=cores + 1))
+        Cpu().select(alone._replace(local_size=cores + 1))
 
 
 # --- GPUs
