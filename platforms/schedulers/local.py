@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from platforms.schedulers.doctor_steps import Step, Visit
 
 SUBMIT_LIMIT_S = 60.0  # to start a Python interpreter
-READ_AGAIN_S = 30.0
+READ_AGAIN_S = 30.0  # a job that runs, in case that its end is not told after all
 
 EXIT_STATES: Mapping[str, State] = {
     "cancelled": State.CANCELLED,
