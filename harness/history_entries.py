@@ -20,6 +20,7 @@ from platforms.job import BenchError, Outcome, Run, Trial, job_key
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.runner.messages import NEVER_SUBMITTED
 from reporting.history.envelope import Envelope, Revision
+from reporting.history.files import is_empty
 from reporting.history.run_facts import envelope_of
 from reporting.history.writer import HistoryWriter
 
@@ -85,7 +86,7 @@ class HistoryEntries:
         self.folder = folder
         self.error: Exception | None = None
         self._site_of = cache(lambda run_folder: session_history.site_name(run_folder) or site)
-        self.is_first = not _has_lines(folder)
+        self.is_first = is_empty(folder)
         self._writer = HistoryWriter(folder)
         self._envelopes: dict[Path, tuple[_Stamp, Envelope]] = {}  # of recorded jobs, by their folders
 
@@ -269,17 +270,3 @@ def _without_mark(run_folder: Path) -> Iterator[JobFolder]:
         number = path.name.removeprefix(job_folder.folder_name(key)).removeprefix(".") or "1"
         if number.isdecimal():
             yield JobFolder(path, int(number))
-
-
-def _has_lines(folder: Path) -> bool:
-    """Whether the history has a line, or may have one in a part that cannot be read."""
-    with contextlib.suppress(OSError):
-        if not folder.exists():
-            return False
-        for month in sorted(folder.glob("[!.]*/"), reverse=True):
-            for file in month.glob("*.jsonl"):
-                if not file.name.endswith(".runs.jsonl") and file.stat().st_size:
-                    return True
-    from reporting.history.reader import is_empty  # reads it by its index, which is not loaded for this alone
-
-    return not is_empty(folder)

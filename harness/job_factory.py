@@ -188,10 +188,9 @@ class JobFactory:
         return {test: self.job(test, self.plan(test).first()[0])[0] for test in self._items}
 
     @property
-    def expects_numbers(self) -> bool:
-        """Whether one of the tests records numbers, or trains a benchmark, whose log has some."""
-        records = any("record" in getattr(item, "fixturenames", ()) for item in self._items.values())
-        return records or any(spec.benchmark is not None for spec in self.first_jobs().values())
+    def records_numbers(self) -> bool:
+        """Whether one of the tests records numbers."""
+        return any("record" in getattr(item, "fixturenames", ()) for item in self._items.values())
 
     def each_stacks_jobs(self) -> list[dict[str, JobSpec]]:
         """A job of each test, by the test's id, for each stack that is compared; without --ab its first job."""

@@ -170,8 +170,8 @@ class Selection:
             named_directly = (
                 name in options.platforms
                 or name in names
-                or (bool(by_id) and (item.path, item.nodeid.partition("::")[2]) in by_id)
-                or (bool(resumed) and item.nodeid in resumed)
+                or (item.path, item.nodeid.partition("::")[2]) in by_id
+                or item.nodeid in resumed
             )
             named_by_mark = is_named_by_marks(name)
             if name == HOME or ((named_directly or named_by_mark) and (options.dry_run or is_enabled(name))):

@@ -118,14 +118,14 @@ def _begin(running: Running, started: StartedSession, factory: JobFactory, conso
     if options.wait_s == 0:  # submit and leave
         runner.hand_over(HAND_OVER_S)
     if options.gate != "off" and not options.trials.single_nodes:
-        platforms = job_checks.used_platforms(running.inputs, jobs)
         gate = Gate(lambda: _confirmations(running, started, factory, console), trials)
         running.gate = gate
         factory.repeats = gate.repeats
         trials.waits_for_others = gate.waits
         trials.released = gate.released
-        is_promised = any(platform.committed for platform in platforms)
-        if is_promised or options.gate == "require" or options.resume or factory.expects_numbers:
+        has_committed = any(platform.committed for platform in job_checks.used_platforms(running.inputs, jobs))
+        has_numbers = factory.records_numbers or any(spec.benchmark is not None for spec in jobs.values())
+        if has_committed or has_numbers or options.gate == "require" or options.resume:
             gate.load()  # while the jobs run
 
 

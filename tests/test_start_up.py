@@ -31,7 +31,7 @@ FAR = "scheduler: slurm\nhost: far\ntransport: openssh\nwork_dir: /work\ndevice:
     [
         (["--version"], 0, REMOTE | GATE | {"pydantic", "yaml"}),
         (["--collect-only", "-m", "local"], 59, REMOTE | GATE | FOR_JOBS),
-        (["-m", "local"], 114, REMOTE | GATE),
+        (["-m", "local"], 115, REMOTE | GATE),
         (["-m", "far", "--dry-run"], 111, (REMOTE - {"jinja2"}) | GATE),
     ],
     ids=["version", "list", "local_job", "slurm_script"],

@@ -139,7 +139,9 @@ class LocalScheduler(Scheduler):
             self._watched.discard(job.job_id)
             told()
 
-        record = supervisor.read_json(f"{job.job_id}/pid", strict=True) or {"pid": 0}
+        record = supervisor.read_json(f"{job.job_id}/pid", strict=True)
+        if record is None:  # it was deleted meanwhile
+            return
         self._watched.add(job.job_id)
         try:
             self._ends.watch(record["pid"], tell)

@@ -1,4 +1,4 @@
-"""Tells at once when processes of this machine end: the kernel says it, so nobody has to look again and again."""
+"""Tells at once when processes of this machine end: the kernel says it, so no one has to look again and again."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ class ProcessEnds:
         Raises OSError where there is none, or where the kernel (before Linux 5.3) or the sandbox does not tell it.
         """
         descriptor = os.pidfd_open(pid)
-        with self._lock:
-            if self._epoll is None:
-                self._epoll = select.epoll()
-                Thread(target=self._work, args=(self._epoll,), name="process ends", daemon=True).start()
-            self._told[descriptor] = told
-            self._epoll.register(descriptor, select.EPOLLIN)
+        try:
+            with self._lock:
+                if self._epoll is None:
+                    epoll = select.epoll()
+                    Thread(target=self._work, args=(epoll,), name="process ends", daemon=True).start()
+                    self._epoll = epoll
+                self._epoll.register(descriptor, select.EPOLLIN)
+                self._told[descriptor] = told
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     def _work(self, epoll: select.epoll) -> None:
         while True:

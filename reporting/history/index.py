@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from reporting.history.index_update import TABLES, Files, Shown, files_of, is_current, update
+from reporting.history.files import Files, files_of
+from reporting.history.index_update import TABLES, Shown, is_current, update
 
 INDEX_NAME = ".index-1.sqlite"  # another number for other tables, and for lines that are understood otherwise
 ABANDONED_S = 3600.0  # the age of a copy whose command was killed

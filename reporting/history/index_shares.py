@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sqlite3
 import sys
 import threading
@@ -42,7 +43,10 @@ class Share:
     def __init__(self, files: list[str], path: Path, read: Callable[[sqlite3.Connection, list[str]], bool]) -> None:
         self.files = files
         self.path = path
-        self._pid = os.fork()
+        try:
+            self._pid = os.fork()
+        except OSError:  # so many processes are not allowed
+            self._pid = -1
         if not self._pid:
             is_complete = False
             try:
@@ -54,4 +58,17 @@ class Share:
 
     def is_complete(self) -> bool:
         """Wait for the process, and say whether its index has all of the share."""
-        return os.waitpid(self._pid, 0)[1] == 0
+        if self._pid < 0:
+            return False
+        pid, self._pid = self._pid, -1
+        with contextlib.suppress(ChildProcessError):  # the system collects the children of a process that ignores them
+            return os.waitpid(pid, 0)[1] == 0
+        return False
+
+    def remove(self) -> None:
+        """End the process, if nobody has waited for it, and remove its index."""
+        if self._pid > 0:
+            with contextlib.suppress(OSError):
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+        self.path.unlink(missing_ok=True)

@@ -7,7 +7,6 @@ line that is being written: it counts if it can be understood, and is read again
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import os
@@ -21,13 +20,13 @@ from typing import Any, BinaryIO
 from platforms.printable import printable
 from reporting.history.envelope import Revision
 from reporting.history.envelope_json import job_of, job_that_ended
+from reporting.history.files import Files, unreadable
 from reporting.history.index_rows import COLUMNS, LINES, Row, RowMaker, restored, storable
 from reporting.history.index_shares import Share, shares_of
 
 LONGEST_START = 1000  # of a damaged line that is kept: its test stands there
 CLOCK_STEP_NS = 2_000_000_000  # a file may change twice in this time, and have the same time of change
 MUCH = 1 << 23  # bytes, which not every command is to compare again
-GROWING = 2  # months, the last ones, to which sessions may add
 _BLOCK = 1 << 23  # bytes that are read together
 
 _COLUMNS = ", ".join(f"{name} {of_type}".strip() for name, of_type in COLUMNS.items())
@@ -56,7 +55,6 @@ _INDEXES = (
     "CREATE INDEX IF NOT EXISTS by_kind ON line (kind, last, time_s)",
 )
 
-Files = Mapping[str, os.stat_result]
 Shown = Callable[[int], None]
 
 
@@ -80,48 +78,6 @@ class _Known:
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
-
-
-def files_of(folder: Path, problems: list[str]) -> Files:
-    """The files with envelopes, by their paths below the folder, in order of months and sessions.
-
-    Args:
-        problems: gets a sentence for each part of the history that cannot be read.
-    """
-    found: dict[str, os.stat_result] = {}
-    months = [each for each in _entries(folder, problems) if not each.name.startswith(".") and each.is_dir()]
-    months.sort(key=lambda each: each.name)
-    for month in months:
-        for entry in _entries(Path(month.path), problems):
-            if entry.name.endswith(".jsonl") and not entry.name.endswith(".runs.jsonl"):
-                try:
-                    found[f"{month.name}/{entry.name}"] = _state(entry, may_grow=month in months[-GROWING:])
-                except OSError as error:
-                    problems.append(_unreadable(Path(entry.path), error))
-    return dict(sorted(found.items()))
-
-
-def _state(entry: os.DirEntry[str], *, may_grow: bool) -> os.stat_result:
-    """The state of a file. NFS may tell an old one for a minute, unless the file is opened. Raises OSError."""
-    if may_grow:
-        with contextlib.suppress(PermissionError), Path(entry.path).open("rb") as file:
-            return os.fstat(file.fileno())
-    return entry.stat()
-
-
-def _entries(folder: Path, problems: list[str]) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        problems.append(f"{folder}: this part of the history cannot be read: {error.strerror}")
-        return []
-
-
-def _unreadable(path: Path, error: OSError) -> str:
-    return f"{path}: this file of the history cannot be read: {error.strerror}"
 
 
 def _stamp(found: os.stat_result) -> str:
@@ -161,7 +117,7 @@ def is_current(index: sqlite3.Connection, folder: Path, files: Files, problems: 
         except OSError as error:
             if before is not None:
                 return False
-            said.append(_unreadable(folder / path, error))
+            said.append(unreadable(folder / path, error))
         else:
             compared += before.length if _is_settled(files[path]) else 0
     if compared >= MUCH:
@@ -253,7 +209,7 @@ def _read_in_shares(updating: _Updating, file: Path, sizes: Mapping[str, int]) -
                 problems += updating.read_all(share.files)
     finally:
         for share in others:
-            share.path.unlink(missing_ok=True)
+            share.remove()
     return problems
 
 
@@ -291,7 +247,7 @@ class _Updating:
                 self._shown(of_all * self._read(path, before))
             except OSError as error:
                 self.drop(before)
-                problems.append(_unreadable(self.folder / path, error))
+                problems.append(unreadable(self.folder / path, error))
         return problems
 
     def merge(self, path: Path) -> None:

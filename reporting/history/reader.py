@@ -16,12 +16,11 @@ from typing import Any
 from platforms.job import RefusedError
 from reporting.history.envelope import ALL_WINDOWS, Envelope
 from reporting.history.index import Answer, ask
-from reporting.history.index_update import files_of
 from reporting.history.measured import JobNumbers, measured_by
 from reporting.history.questions import CLOCKS_DIFFER_S, Questions, may_lack_windows
 from reporting.history.run_facts import THROUGHPUT, beside_of, metrics_of
 
-__all__ = ["CLOCKS_DIFFER_S", "is_empty", "judged_tests", "measured", "platforms", "read", "run_of", "sites", "tests"]
+__all__ = ["CLOCKS_DIFFER_S", "judged_tests", "measured", "platforms", "read", "run_of", "sites", "tests"]
 
 MONTH_S = 30 * 86400.0
 ONLY_FASTEST = "only its fastest stretch is known"
@@ -122,12 +121,6 @@ def sites(folder: Path, problems: list[str]) -> set[str]:
     )
     problems += damage
     return found
-
-
-def is_empty(folder: Path) -> bool:
-    """Whether no session has written to the history. A part that cannot be read may hold lines."""
-    problems: list[str] = []
-    return not any(found.st_size for found in files_of(folder, problems).values()) and not problems
 
 
 def run_of(folder: Path, envelope: Envelope) -> dict[str, Any]:

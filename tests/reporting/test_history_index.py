@@ -258,10 +258,13 @@ def test_who_may_list_the_history_reads_its_index(tmp_path: Path, mode: int) -> 
 
 @pytest.mark.parametrize("name", [b"2026-11/\xff.jsonl", b"2026-11/\xc3\xa9?#%.jsonl"])
 def test_names_of_any_bytes_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes) -> None:
+    by_another: list[bool] = []
     monkeypatch.setattr(index_update, "shares_of", lambda sizes: [[], [*sizes]])
+    monkeypatch.setattr(Share, "is_complete", lambda share: by_another.append(is_complete(share)) or by_another[-1])
     folder = tmp_path / os.fsdecode(b"h\xff?")
     a_history(folder, 1).rename(folder / os.fsdecode(name))
     assert len(reader.read(folder)) == len(reader.read(folder)) == 1
+    assert by_another == [True]
     assert (folder / INDEX_NAME).exists()
 
 
