@@ -16,6 +16,12 @@ TODAY = datetime.date.today()
 TEST = "test_mine.py::test_it[far-1x2gpu]"
 
 
+@pytest.fixture(autouse=True)
+def _today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Midnight may have passed since this file was imported."""
+    monkeypatch.setitem(globals(), "TODAY", datetime.date.today())
+
+
 def pause(project: Project, name: str, days: int) -> None:
     author = Author("ada", datetime.datetime.now(datetime.UTC))
     until = TODAY + datetime.timedelta(days=days)

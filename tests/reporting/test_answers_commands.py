@@ -40,6 +40,12 @@ DAY = datetime.timedelta(days=1)
 FIELDS = {"benchmark": "resnet50", "layout": "1x4gpu", "device": "A100", "data_from": "storage", "workload_version": 1}
 
 
+@pytest.fixture(autouse=True)
+def _today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Midnight may have passed since this file was imported."""
+    monkeypatch.setitem(globals(), "TODAY", datetime.datetime.now().astimezone().date())
+
+
 def last_night() -> datetime.date:
     """The night of a run that started some hours ago."""
     return TODAY - 2 * DAY
@@ -423,7 +429,7 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
     ("words", "said"),
     [
         (["accept", TEST, "--since=soon", "--reason=x"], "--since: 'soon' is no day .write YYYY-MM-DD, as in 2026"),
-        (["accept", TEST, f"--since={TODAY + DAY}", "--reason=x"], "is still to come"),
+        (["accept", TEST, f"--since={TODAY + 10 * DAY}", "--reason=x"], "is still to come"),
         (["accept", TEST, "--since=2026-11-17", "--reason= "], "--reason: say it in words"),
         (["accept", TEST, "--since=2026-11-17", "--reason=\x1b[31mred"], "has a character that cannot be printed"),
         (["accept", TEST, "--since=2026-11-17", "--reason=x", "--metric=triad"], "--metric: .* has no 'triad'"),
@@ -432,8 +438,11 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
         (["ack", TEST, "--end", "--ticket=x"], "it goes without --ticket and --until"),
         (["pause", "eidf_a100"], "pause needs --until DATE and --reason TEXT"),
         (["pause", "eidf_a100", "--end"], "no pause of 'eidf_a100' is in force"),
-        (["pause", "eidf_a10", f"--until={TODAY}", "--reason=x"], r"no platform or test 'eidf_a10' \(did you mean"),
-        (["note", "--platform=eidf_a100", f"--at={TODAY + DAY}", "x"], "is still to come"),
+        (
+            ["pause", "eidf_a10", f"--until={TODAY + 10 * DAY}", "--reason=x"],
+            r"no platform or test 'eidf_a10' \(did you mean",
+        ),
+        (["note", "--platform=eidf_a100", f"--at={TODAY + 10 * DAY}", "x"], "is still to come"),
         (["note", "--platform=eidf_a10", f"--at={TODAY}", "x"], r"no platform 'eidf_a10' \(did you mean 'eidf_a100'"),
     ],
 )
